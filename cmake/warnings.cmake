@@ -1,0 +1,5 @@
+# Warnings are errors for our own targets. Results do not depend on the compiler's contraction.
+add_library(sluice_warnings INTERFACE)
+target_compile_options(sluice_warnings INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor
+  -Woverloaded-virtual -Werror -ffp-contract=off -fno-fast-math)

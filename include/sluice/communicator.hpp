@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sluice/export.hpp"
+#include "sluice/handle.hpp"
+#include "sluice/limits.hpp"
+#include "sluice/report.hpp"
+#include "sluice/status.hpp"
+#include "sluice/types.hpp"
+#include "sluice/world.hpp"
+
+namespace sluice {
+
+/// What a communicator moves. Equal on all ranks.
+struct Shape {
+  int experts = 0;     ///< E, over all ranks.
+  int top_k = 0;       ///< K, routes per token.
+  int hidden = 0;      ///< H, elements per row, a multiple of 16.
+  int max_tokens = 0;  ///< M, the most tokens that one rank gives to one call.
+};
+
+/// Equal on all ranks; creation compares them and fails everywhere with both values otherwise.
+struct CommunicatorOptions {
+  Mode mode = Mode::automatic;           ///< automatic: latency if max_tokens <= 512.
+  Layout layout = Layout::expert_major;  ///< Default of dispatch calls.
+  Codec dispatch_codec;  ///< Default of dispatch calls; a call's own codec needs no larger record.
+  CodecKind combine_codec = CodecKind::bf16;  ///< Likewise for combine: bf16, f16 or f32.
+  Reduce reduce = Reduce::rank;               ///< Default of combine calls.
+  bool permit_single = false;  ///< Size the window so that Reduce::single may be used.
+  YMemory y_memory = YMemory::ordinary;
+  int slot_tokens = 0;  ///< latency: the most tokens of one call; 0: min(max_tokens, 512).
+  int in_flight = 2;    ///< d: operations of one kind that may be between their halves, 1 to 4.
+  /// Expert to rank, E entries; empty: contiguous, the first E mod R ranks own one expert more.
+  /// Local experts of a rank are its experts in ascending order.
+  std::vector<std::int32_t> expert_to_rank;
+  /// Size of this communicator's registered memory per rank (see allocate). Taken when touched.
+  std::size_t registered_bytes = 0;
+  /// Limit of one operation's waits, and of the first operation's. Negative: none.
+  std::chrono::nanoseconds deadline = std::chrono::seconds(30);
+  std::chrono::nanoseconds first_deadline = std::chrono::seconds(300);
+};
+
+/// What an allocator is asked for.
+enum class BufferKind : std::uint8_t { rows, scales };
+/// Returns memory of at least `bytes` bytes, 64-byte aligned, or null: then the rows are dropped
+/// and the call returns out_of_memory.
+using RowAllocator = std::function<void*(BufferKind kind, std::size_t bytes)>;
+
+/// Arguments of a dispatch's send half. Layout, codec, alignment and capacity are equal on all
+/// ranks.
+struct DispatchOptions {
+  std::optional<Layout> layout;
+  std::optional<Codec> codec;
+  ConstTensorView mask;               ///< u8 [T] or [T, K]; 0 skips the token or the route.
+  std::int64_t expert_alignment = 1;  ///< expert_major: segments start at multiples of it.
+  /// Rows that are stored: in all (rank_major, expert_major) or per expert (expert_slab:
+  /// slab_rows). 0: the worst case, R * M per expert in expert_slab.
+  std::int64_t capacity = 0;
+  std::optional<std::chrono::nanoseconds> deadline;
+};
+
+/// Where a dispatch's receive half puts things. What is not given comes from the library.
+struct DispatchOutputs {
+  /// [N, H], or [L, slab_rows, H]; N at least the number of rows (or the capacity). Innermost
+  /// stride 1, others any. dtype of the codec.
+  TensorView rows;
+  /// fp8: f32 or, for ue8m0, i32 [N, G] or [L, slab_rows, G]; any strides.
+  TensorView scales;
+  /// Called when the number of rows is known, for what of the above is not given.
+  RowAllocator allocator;
+  /// 64-byte aligned memory of handle_bytes() for the handle.
+  Handle handle;
+  bool zero_padding = false;  ///< Write zeros to rows between segments and after the last one.
+};
+
+/// What dispatch returns. Rows that the library owns are valid until release(), which is also what
+/// the destructor does; a communicator reuses their memory after that.
+struct Received {
+  Status status;  ///< Not ok: a refusal. handle is valid all the same, and marked refused.
+  Handle handle;
+  Report report;
+  TensorView rows;
+  TensorView scales;
+
+  explicit operator bool() const noexcept { return status.ok(); }
+  void release() noexcept { owner.reset(); }
+
+  std::shared_ptr<void> owner;
+};
+
+/// Between the halves of an operation. Receive halves run in the order of their sends.
+struct [[nodiscard]] DispatchTicket {
+  Status status;  ///< Not ok: refused; the receive half is still to be called.
+  std::uint64_t epoch = 0;
+};
+struct [[nodiscard]] CombineTicket {
+  Status status;
+  std::uint64_t epoch = 0;
+};
+
+/// Arguments of a combine's send half: equal on all ranks, but for the tensors' contents.
+struct CombineOptions {
+  std::optional<Reduce> reduce;
+  std::optional<CodecKind> codec;
+  /// Weights f32 [T, K] of this rank's tokens, to be used instead of those given to dispatch.
+  ConstTensorView weights;
+  bool plain_sum = false;  ///< Expert layouts: add results instead of weighting them.
+  /// rank_major: f32 [N, K], sent home to `CombineOutputs::weights_home` (dispatch's backward).
+  ConstTensorView row_weights;
+  std::optional<std::chrono::nanoseconds> deadline;
+};
+
+/// Arguments of a combine's receive half; local to this rank.
+struct CombineOutputs {
+  TensorView out;                               ///< [T, H] bf16, f16 or f32; innermost stride 1.
+  std::vector<ConstTensorView> shared_results;  ///< [T, H] each, added in order.
+  std::vector<ConstTensorView> biases;          ///< [T, H] each, up to two, added last.
+  TensorView surviving_weight;                  ///< f32 [T]: sum of the answered routes' weights.
+  TensorView weights_home;                      ///< f32 [T, K]: the peers' row_weights.
+  /// Where routes were lost, scale by (weight of all routes) / (weight of the answered ones).
+  bool renormalize = true;
+};
+
+struct CombineResult {
+  Status status;
+  Report report;
+  explicit operator bool() const noexcept { return status.ok(); }
+};
+
+/// One line of the memory account of a communicator, per rank.
+struct SizeEntry {
+  std::string name;
+  std::size_t bytes = 0;
+};
+
+/// Counters of one rank since creation.
+struct Statistics {
+  std::vector<std::int64_t> rows_per_expert_step;   ///< [L], last dispatch.
+  std::vector<std::int64_t> rows_per_expert_total;  ///< [L].
+  std::vector<std::int64_t> wait_ns_per_source;     ///< [R].
+  std::int64_t dispatches = 0;
+  std::int64_t combines = 0;
+  /// Payload and metadata bytes stored to or loaded from other ranks' memory.
+  std::int64_t dispatch_wire_bytes = 0;
+  std::int64_t combine_wire_bytes = 0;
+};
+
+/// Moves tokens to their experts and back, for one shape, over the ranks of one world.
+///
+/// Every rank makes the same calls in the same order; each is an operation of its own. Calls on one
+/// communicator come from one thread at a time; different communicators are independent. No call
+/// blocks for longer than its deadline. The data path never allocates once the buffers that it
+/// hands out have been released and reused.
+class SLUICE_API Communicator {
+ public:
+  /// Collective over the world. The world may be destroyed before the communicator.
+  static Result<Communicator> create(World& world, const Shape& shape,
+                                     const CommunicatorOptions& options = {});
+
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  ~Communicator();
+
+  int rank() const noexcept;
+  int size() const noexcept;
+  const Shape& shape() const noexcept;
+  Mode mode() const noexcept;
+  int local_experts() const noexcept;
+  /// Global ids of the local experts, ascending, L entries.
+  std::span<const std::int32_t> local_expert_ids() const noexcept;
+  /// Bytes of a handle for this communicator.
+  std::size_t handle_bytes() const noexcept;
+
+  /// Sends every token of x [T, H] (bf16, f16, f32) to the ranks of its experts and receives the
+  /// rows of this rank's experts. topk_ids: i32 or i64 [T, K], -1 skips; duplicates are legal.
+  /// topk_weights: f32 [T, K], or not given (then 1). x may be overwritten when it returns.
+  Received dispatch(ConstTensorView x, ConstTensorView topk_ids, ConstTensorView topk_weights = {},
+                    const DispatchOptions& options = {}, const DispatchOutputs& outputs = {});
+  /// Sends x along the routes of an earlier dispatch (or plan); no routing travels.
+  Received dispatch(ConstTensorView x, const Handle& cached, const DispatchOptions& options = {},
+                    const DispatchOutputs& outputs = {});
+  /// The routing only: exact counts and offsets, no rows. The handle is for dispatch(x, handle)
+  /// and combine.
+  Received plan(ConstTensorView topk_ids, ConstTensorView topk_weights = {},
+                const DispatchOptions& options = {}, const DispatchOutputs& outputs = {});
+  /// dispatch(x, handle) under the name that goes with plan.
+  Received move(ConstTensorView x, const Handle& planned, const DispatchOptions& options = {},
+                const DispatchOutputs& outputs = {}) {
+    return dispatch(x, planned, options, outputs);
+  }
+  /// The halves of dispatch. x must stay unchanged until the receive half has returned.
+  DispatchTicket send_dispatch(ConstTensorView x, ConstTensorView topk_ids,
+                               ConstTensorView topk_weights = {},
+                               const DispatchOptions& options = {});
+  DispatchTicket send_dispatch(ConstTensorView x, const Handle& cached,
+                               const DispatchOptions& options = {});
+  Received receive_dispatch(const DispatchTicket& ticket, const DispatchOutputs& outputs = {});
+
+  /// Sums the experts' results y (rows as dispatch laid them out, bf16, f16 or f32) at home.
+  /// y may be overwritten when it returns.
+  CombineResult combine(ConstTensorView y, const Handle& handle, TensorView out,
+                        const CombineOptions& options = {}, const CombineOutputs& outputs = {});
+  /// The halves of combine. y and the handle must stay unchanged until the receive half returned.
+  CombineTicket send_combine(ConstTensorView y, const Handle& handle,
+                             const CombineOptions& options = {});
+  CombineResult receive_combine(const CombineTicket& ticket, const CombineOutputs& outputs);
+
+  /// Registered memory: peers can read it, so inputs in it are not staged. 64-byte aligned; local
+  /// call. Freed with the communicator at the latest.
+  Result<void*> allocate(std::size_t bytes);
+  Status deallocate(void* memory);
+
+  Statistics statistics() const;
+
+  /// Records phases of the following operations; write_profile writes them as a Perfetto-readable
+  /// JSON file.
+  void start_profile(std::size_t events_max = 1 << 20);
+  Status write_profile(const std::string& path) const;
+
+  /// The memory account of one rank for a shape: what create allocates, page rounding included.
+  static Result<std::vector<SizeEntry>> sizes(const Shape& shape, int ranks,
+                                              const CommunicatorOptions& options = {});
+
+ private:
+  struct Impl;
+  explicit Communicator(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sluice/export.hpp"
+#include "sluice/status.hpp"
+
+namespace sluice {
+
+namespace bootstrap {
+class Group;
+}
+
+struct WorldOptions {
+  /// Limit of every wait while ranks join, split and create communicators. Negative: no limit.
+  std::chrono::nanoseconds deadline = std::chrono::seconds(300);
+};
+
+/// The ranks that work together. Joining is collective: every rank of the world makes the same
+/// call.
+///
+/// A World is moved, not copied. Calls on one World come from one thread at a time, and its
+/// collective calls (all_gather, barrier, split, Communicator::create) come in the same order on
+/// every rank. Several worlds may live in one process. The destructor is local: it never waits
+/// for a peer, and without `leave` peers see this rank as crashed.
+class SLUICE_API World {
+ public:
+  /// Gathers one blob of every rank, in rank order; supplied by a caller that has its own means.
+  using AllGather = std::function<Result<std::vector<std::string>>(std::string_view blob)>;
+
+  /// Joins from a launcher's environment: SLUICE_RANK/SLUICE_SIZE/SLUICE_RENDEZVOUS, torchrun,
+  /// mpirun (Open MPI), srun, in this order.
+  static Result<World> from_environment(const WorldOptions& options = {});
+  /// Joins `size` ranks at a rendezvous: "tcp:host:port" (rank 0 serves it) or "unix:name" (an
+  /// abstract socket of one host; nothing stays behind in the file system).
+  static Result<World> join(int rank, int size, std::string_view rendezvous,
+                            const WorldOptions& options = {});
+  /// Joins with a caller's all_gather, which is called a fixed number of times, here only.
+  static Result<World> create(int rank, int size, const AllGather& all_gather,
+                              const WorldOptions& options = {});
+  /// All ranks of a world as threads of this process: element r is to be used by the thread of
+  /// rank r. Local call.
+  static Result<std::vector<World>> threads(int size, const WorldOptions& options = {});
+
+  World(World&&) noexcept;
+  World& operator=(World&&) noexcept;
+  ~World();
+
+  int rank() const noexcept;
+  int size() const noexcept;
+
+  /// Collective. One blob of every rank, in rank order.
+  Result<std::vector<std::string>> all_gather(std::string_view blob);
+  /// Collective. Returns when every rank has called it.
+  Status barrier();
+  /// Collective. Ranks of one color form a new world, ordered by (key, rank). A negative color
+  /// takes part and gets failed_precondition.
+  Result<World> split(int color, int key);
+  /// Announces that this rank makes no more calls, so that peers do not take its end for a crash.
+  /// Waits at most `deadline` for peers to have seen it.
+  Status leave(std::chrono::nanoseconds deadline);
+
+  /// For the library itself.
+  const std::shared_ptr<bootstrap::Group>& group() const noexcept { return group_; }
+
+ private:
+  explicit World(std::shared_ptr<bootstrap::Group> group, WorldOptions options);
+
+  std::shared_ptr<bootstrap::Group> group_;
+  WorldOptions options_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT
+#include "sluice/communicator.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "api/arguments.hpp"
+#include "api/configuration.hpp"
+#include "engine/cpu/cpu_engine.hpp"
+#include "memory/pages.hpp"
+#include "window/window_layout.hpp"
+
+namespace sluice {
+namespace {
+
+/// What a send half found, kept for its receive half, oldest first.
+struct PendingHalf {
+  std::uint64_t epoch = 0;
+  Status status;
+  bool row_weights = false;  // combine only
+};
+
+class PendingHalves {
+ public:
+  void push(PendingHalf half) { at(count_++) = std::move(half); }
+  const PendingHalf& oldest() const noexcept { return slots_[first_]; }
+  bool empty() const noexcept { return count_ == 0; }
+  int count() const noexcept { return static_cast<int>(count_); }
+  PendingHalf pop() {
+    PendingHalf half = std::move(slots_[first_]);
+    first_ = (first_ + 1) % slots_.size();
+    --count_;
+    return half;
+  }
+
+ private:
+  PendingHalf& at(std::size_t i) noexcept { return slots_[(first_ + i) % slots_.size()]; }
+
+  std::array<PendingHalf, kMaxInFlight> slots_;
+  std::size_t first_ = 0;
+  std::size_t count_ = 0;
+};
+
+Status too_many(const char* operation, int limit) {
+  return {StatusCode::failed_precondition,
+          fmt::format("{}: {} send halves wait for their receive halves, expected fewer than "
+                      "options.in_flight = {}",
+                      operation, limit, limit)};
+}
+
+Status out_of_order(const char* operation, std::uint64_t seen, const PendingHalves& pending) {
+  if (pending.empty()) {
+    return {StatusCode::failed_precondition,
+            fmt::format("{} receive half of epoch {}: no send half waits for it", operation, seen)};
+  }
+  return {
+      StatusCode::failed_precondition,
+      fmt::format("{} receive half of epoch {}, expected that of the oldest send half, epoch {}",
+                  operation, seen, pending.oldest().epoch)};
+}
+
+}  // namespace
+
+struct Communicator::Impl {
+  engine::EngineConfig config;
+  std::unique_ptr<engine::Engine> engine;
+  PendingHalves dispatches;
+  PendingHalves combines;
+
+  std::chrono::nanoseconds timeout(std::optional<std::chrono::nanoseconds> given) const {
+    if (given) return *given;
+    return engine->first_operation() ? config.options.first_deadline : config.options.deadline;
+  }
+
+  // Runs the send half of a request that `check` makes; what is wrong with it becomes a refusal.
+  template <typename Check>
+  DispatchTicket send_dispatch(const DispatchOptions& options, Check&& check) {
+    if (dispatches.count() == config.options.in_flight) {
+      return {too_many("dispatch", config.options.in_flight), 0};
+    }
+    engine::DispatchSend send;
+    send.timeout = timeout(options.deadline);
+    Status status = check(send);
+    const std::uint64_t epoch = engine->send_dispatch(send);
+    dispatches.push({epoch, status, false});
+    return {std::move(status), epoch};
+  }
+
+  Received receive_dispatch(const DispatchTicket& ticket, const DispatchOutputs& outputs) {
+    Received received;
+    if (dispatches.empty() || ticket.epoch != dispatches.oldest().epoch) {
+      received.status = ticket.epoch == 0 && !ticket.status.ok()
+                            ? ticket.status
+                            : out_of_order("dispatch", ticket.epoch, dispatches);
+      return received;
+    }
+    Status status = dispatches.pop().status;
+    const Status memory =
+        outputs.handle.given() ? api::check_handle_memory(config, outputs.handle) : Status();
+    if (memory.ok()) {
+      received = engine->receive_dispatch(outputs);
+    } else {
+      // Nothing is lost: the handle lies in the library's memory instead.
+      DispatchOutputs own_handle = outputs;
+      own_handle.handle = {};
+      received = engine->receive_dispatch(own_handle);
+      if (status.ok()) status = memory;
+    }
+    if (!status.ok()) received.status = std::move(status);
+    return received;
+  }
+};
+
+Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+Communicator::~Communicator() = default;
+
+Result<Communicator> Communicator::create(World& world, const Shape& shape,
+                                          const CommunicatorOptions& options) {
+  Result<engine::EngineConfig> config = api::resolve(shape, options, world.rank(), world.size());
+  // A rank whose own arguments are wrong tells the others, so that all get one Status.
+  const std::string description =
+      config ? "ok\n" + api::describe(*config) : "bad\n" + config.status().message();
+  Result<std::vector<std::string>> gathered = world.all_gather(description);
+  if (!gathered) return gathered.status();
+  for (std::size_t rank = 0; rank < gathered->size(); ++rank) {
+    const std::string& text = (*gathered)[rank];
+    if (text.rfind("bad\n", 0) == 0) {
+      return Status(StatusCode::invalid_argument, fmt::format("rank {}: {}", rank, text.substr(4)));
+    }
+  }
+  if (Status status = api::compare(*gathered); !status.ok()) return status;
+
+  config->fingerprint = api::fingerprint_of(description);
+  auto impl = std::make_unique<Impl>();
+  impl->config = *config;
+  Result<std::unique_ptr<engine::Engine>> engine = engine::cpu::create_engine(
+      std::move(config).value(), world.group(), base::Deadline::after(options.first_deadline));
+  if (!engine) return engine.status();
+  impl->engine = std::move(engine).value();
+  return Communicator(std::move(impl));
+}
+
+int Communicator::rank() const noexcept {
+  return impl_->config.rank;
+}
+int Communicator::size() const noexcept {
+  return impl_->config.ranks;
+}
+const Shape& Communicator::shape() const noexcept {
+  return impl_->config.shape;
+}
+Mode Communicator::mode() const noexcept {
+  return impl_->config.options.mode;
+}
+int Communicator::local_experts() const noexcept {
+  return impl_->config.local_experts();
+}
+std::span<const std::int32_t> Communicator::local_expert_ids() const noexcept {
+  return impl_->config.map.experts_of(impl_->config.rank);
+}
+std::size_t Communicator::handle_bytes() const noexcept {
+  return api::handle_layout(impl_->config).bytes;
+}
+
+DispatchTicket Communicator::send_dispatch(ConstTensorView x, ConstTensorView topk_ids,
+                                           ConstTensorView topk_weights,
+                                           const DispatchOptions& options) {
+  return impl_->send_dispatch(options, [&](engine::DispatchSend& send) {
+    return api::check_dispatch(impl_->config, x, topk_ids, topk_weights, options, send);
+  });
+}
+
+DispatchTicket Communicator::send_dispatch(ConstTensorView x, const Handle& cached,
+                                           const DispatchOptions& options) {
+  return impl_->send_dispatch(options, [&](engine::DispatchSend& send) {
+    return api::check_cached_dispatch(impl_->config, x, cached, options, send);
+  });
+}
+
+Received Communicator::receive_dispatch(const DispatchTicket& ticket,
+                                        const DispatchOutputs& outputs) {
+  return impl_->receive_dispatch(ticket, outputs);
+}
+
+Received Communicator::dispatch(ConstTensorView x, ConstTensorView topk_ids,
+                                ConstTensorView topk_weights, const DispatchOptions& options,
+                                const DispatchOutputs& outputs) {
+  DispatchOptions sized = options;
+  const Layout layout = options.layout.value_or(impl_->config.options.layout);
+  if (layout == Layout::expert_slab && options.capacity == 0 && outputs.rows.dims == 3) {
+    sized.capacity = outputs.rows.shape[1];
+  }
+  return receive_dispatch(send_dispatch(x, topk_ids, topk_weights, sized), outputs);
+}
+
+Received Communicator::dispatch(ConstTensorView x, const Handle& cached,
+                                const DispatchOptions& options, const DispatchOutputs& outputs) {
+  return receive_dispatch(send_dispatch(x, cached, options), outputs);
+}
+
+Received Communicator::plan(ConstTensorView topk_ids, ConstTensorView topk_weights,
+                            const DispatchOptions& options, const DispatchOutputs& outputs) {
+  const DispatchTicket ticket = impl_->send_dispatch(options, [&](engine::DispatchSend& send) {
+    return api::check_plan(impl_->config, topk_ids, topk_weights, options, send);
+  });
+  return receive_dispatch(ticket, outputs);
+}
+
+CombineTicket Communicator::send_combine(ConstTensorView y, const Handle& handle,
+                                         const CombineOptions& options) {
+  if (impl_->combines.count() == impl_->config.options.in_flight) {
+    return {too_many("combine", impl_->config.options.in_flight), 0};
+  }
+  engine::CombineSend send;
+  send.timeout = impl_->timeout(options.deadline);
+  Status status = api::check_combine(impl_->config, y, handle, options, send);
+  const std::uint64_t epoch = impl_->engine->send_combine(send);
+  impl_->combines.push({epoch, status, options.row_weights.given()});
+  return {std::move(status), epoch};
+}
+
+CombineResult Communicator::receive_combine(const CombineTicket& ticket,
+                                            const CombineOutputs& outputs) {
+  PendingHalves& pending = impl_->combines;
+  if (pending.empty() || ticket.epoch != pending.oldest().epoch) {
+    return {ticket.epoch == 0 && !ticket.status.ok()
+                ? ticket.status
+                : out_of_order("combine", ticket.epoch, pending),
+            {}};
+  }
+  PendingHalf half = pending.pop();
+  if (half.status.ok()) {
+    half.status = api::check_combine_outputs(impl_->config, impl_->engine->combine_tokens(),
+                                             half.row_weights, outputs);
+  }
+  return impl_->engine->receive_combine(outputs, std::move(half.status));
+}
+
+CombineResult Communicator::combine(ConstTensorView y, const Handle& handle, TensorView out,
+                                    const CombineOptions& options, const CombineOutputs& outputs) {
+  const CombineTicket ticket = send_combine(y, handle, options);
+  CombineOutputs all = outputs;
+  all.out = out;
+  return receive_combine(ticket, all);
+}
+
+Result<void*> Communicator::allocate(std::size_t bytes) {
+  return impl_->engine->allocate(bytes);
+}
+Status Communicator::deallocate(void* memory) {
+  return impl_->engine->deallocate(memory);
+}
+Statistics Communicator::statistics() const {
+  return impl_->engine->statistics();
+}
+void Communicator::start_profile(std::size_t events_max) {
+  impl_->engine->start_profile(events_max);
+}
+Status Communicator::write_profile(const std::string& path) const {
+  return impl_->engine->write_profile(path);
+}
+
+Result<std::vector<SizeEntry>> Communicator::sizes(const Shape& shape, int ranks,
+                                                   const CommunicatorOptions& options) {
+  Result<engine::EngineConfig> config = api::resolve(shape, options, 0, ranks);
+  if (!config) return config.status();
+  const window::WindowLayout layout(config->window);
+  const std::size_t parts[] = {layout.signal_bytes(),         layout.dispatch_metadata_bytes(),
+                               layout.dispatch_slot_bytes(),  layout.combine_metadata_bytes(),
+                               layout.combine_slot_bytes(),   layout.dispatch_staging_bytes(),
+                               layout.combine_staging_bytes()};
+  std::size_t used = 0;
+  for (const std::size_t part : parts) used += part;
+  const std::size_t window = memory::rounded_to_pages(layout.bytes());
+  const std::size_t heap = memory::rounded_to_pages(config->options.registered_bytes);
+  return std::vector<SizeEntry>{{"signals", parts[0]},
+                                {"dispatch metadata", parts[1]},
+                                {"dispatch slots", parts[2]},
+                                {"combine metadata", parts[3]},
+                                {"combine slots", parts[4]},
+                                {"dispatch staging", parts[5]},
+                                {"combine staging", parts[6]},
+                                {"page rounding", window - used},
+                                {"window", window},
+                                {"registered memory", heap},
+                                {"handle", api::handle_layout(*config).bytes}};
+}
+
+}  // namespace sluice

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "memory/control_page.hpp"
+#include "memory/shared_region.hpp"
+#include "sluice/status.hpp"
+
+namespace sluice::bootstrap {
+
+/// The control plane of a world on one node: what engines need of their peers besides windows.
+///
+/// Two implementations: threads of one process, and processes joined by a mesh of sockets. All
+/// collective calls come in the same order on every rank; every one of them ends by its deadline,
+/// and a peer's death ends it early with `unavailable` and a message that names the peer.
+class Group {
+ public:
+  virtual ~Group() = default;
+
+  virtual int rank() const noexcept = 0;
+  virtual int size() const noexcept = 0;
+
+  /// Collective. One blob of every rank, in rank order. Blobs may differ in length and be empty.
+  virtual Result<std::vector<std::string>> all_gather(std::string_view blob,
+                                                      base::Deadline deadline) = 0;
+
+  /// Collective. Every rank contributes `bytes` zeroed bytes (its own number, 0 allowed) of
+  /// anonymous shared memory and maps everybody's. `committed`: the memory is taken now, so that no
+  /// later store can fail for want of it; otherwise when touched. If any rank fails, all ranks get
+  /// the same Status, which names the rank, the bytes asked for and the reason.
+  virtual Result<memory::SharedRegion> share(std::size_t bytes, bool committed,
+                                             base::Deadline deadline) = 0;
+
+  /// The control page of `rank`, valid as long as the group.
+  virtual memory::ControlPage& control(int rank) noexcept = 0;
+
+  /// Whether the peer's process is known to have ended without leave(). Becomes true by itself (a
+  /// monitor watches the peers) and rings this rank's doorbell when it does. A peer that destroyed
+  /// its group without leave() counts as dead; a thread cannot die in any other way.
+  virtual bool is_dead(int rank) const noexcept = 0;
+
+  /// Collective. Ranks of one color form a group ordered by (key, rank).
+  virtual Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) = 0;
+
+  /// Marks this rank as left on its control page, rings every peer, and waits until every living
+  /// peer has been told (see World::leave).
+  virtual Status leave(base::Deadline deadline) = 0;
+};
+
+}  // namespace sluice::bootstrap

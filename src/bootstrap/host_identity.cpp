@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#include "bootstrap/host_identity.hpp"
+
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+
+#include "base/system_error.hpp"
+
+namespace sluice::bootstrap {
+namespace {
+
+// A namespace is known by the number of its file; empty if the system hides it.
+std::string namespace_number(const char* path) {
+  struct stat facts {};
+  return ::stat(path, &facts) == 0 ? std::to_string(facts.st_ino) : std::string();
+}
+
+}  // namespace
+
+Result<HostIdentity> this_host() {
+  constexpr const char* kBootPath = "/proc/sys/kernel/random/boot_id";
+  std::string boot;
+  std::ifstream(kBootPath) >> boot;
+  if (boot.empty()) {
+    return Status(StatusCode::io_error,
+                  std::string("cannot read ") + kBootPath +
+                      ", which tells whether ranks run on one machine: is /proc mounted?");
+  }
+  HostIdentity identity;
+  identity.node = boot + "/" + namespace_number("/proc/self/ns/net");
+  identity.process_space = namespace_number("/proc/self/ns/pid");
+  identity.process = ::getpid();
+  return identity;
+}
+
+Result<base::Descriptor> watch_process(std::int32_t process) {
+#ifdef SYS_pidfd_open
+  base::Descriptor watch(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));  // CLOEXEC.
+  if (!watch.open() && errno == ESRCH) {
+    return base::system_status(ECONNRESET, "process " + std::to_string(process) + " has ended");
+  }
+  return watch;
+#else
+  static_cast<void>(process);
+  return base::Descriptor();
+#endif
+}
+
+}  // namespace sluice::bootstrap

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+#include "bootstrap/launch_environment.hpp"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "sluice/limits.hpp"
+#include "store/address.hpp"
+
+namespace sluice::bootstrap {
+namespace {
+
+using base::Environment;
+using base::name_of;
+using base::Variable;
+
+Status bad_value(Variable variable, const std::string& value, const std::string& expected) {
+  return Status(StatusCode::invalid_argument,
+                std::string(name_of(variable)) + " is \"" + value + "\", expected " + expected);
+}
+
+Status missing_value(const char* launcher, Variable variable) {
+  return Status(StatusCode::invalid_argument, std::string("the environment looks like that of ") +
+                                                  launcher + ", but " + name_of(variable) +
+                                                  " is not set");
+}
+
+/// Reads values of one launcher; the first thing that is wrong stays in status().
+class Reader {
+ public:
+  Reader(const Environment& environment, const char* launcher)
+      : environment_(environment), launcher_(launcher) {}
+
+  int number(Variable variable, int least, int most) {
+    const auto& text = environment_.get(variable);
+    if (!text.has_value()) {
+      fail(missing_value(launcher_, variable));
+      return least;
+    }
+    int value = 0;
+    const char* const end = text->data() + text->size();
+    const auto [stop, error] = std::from_chars(text->data(), end, value);
+    if (error != std::errc() || stop != end || value < least || value > most) {
+      fail(bad_value(variable, *text,
+                     "a number from " + std::to_string(least) + " to " + std::to_string(most)));
+      return least;
+    }
+    return value;
+  }
+  std::string text(Variable variable) {
+    const auto& value = environment_.get(variable);
+    if (!value.has_value()) fail(missing_value(launcher_, variable));
+    return value.value_or("");
+  }
+  /// The size first: it bounds the rank.
+  Launch launch(Variable rank, Variable size) {
+    Launch launch;
+    launch.launcher = launcher_;
+    launch.size = number(size, 1, kMaxRanks);
+    launch.rank = number(rank, 0, launch.size - 1);
+    return launch;
+  }
+  const Status& status() const noexcept { return status_; }
+
+ private:
+  void fail(Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
+
+  const Environment& environment_;
+  const char* launcher_;
+  Status status_;
+};
+
+// A rendezvous that only ranks of one job on one host know. Long job names are shortened to a
+// prefix and a hash (FNV-1a), which keeps them apart.
+std::string unix_rendezvous(std::initializer_list<std::string> parts) {
+  std::string name = "sluice-" + std::to_string(::geteuid());
+  for (const std::string& part : parts) name += "-" + part;
+  if (name.size() > store::kUnixNameBytesMax) {
+    std::uint64_t hash = 0xcbf29ce484222325U;
+    for (const char c : name) {
+      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    }
+    name = name.substr(0, store::kUnixNameBytesMax - 21) + "-" + std::to_string(hash);
+  }
+  return "unix:" + name;
+}
+
+Status several_hosts(const Launch& launch, const std::string& seen) {
+  return Status(StatusCode::unimplemented, std::string(launch.launcher) + " started " +
+                                               std::to_string(launch.size) +
+                                               " ranks on several hosts (" + seen +
+                                               "): worlds of several hosts are not built yet");
+}
+
+Result<Launch> from_sluice(const Environment& environment) {
+  Reader reader(environment, "Sluice");
+  Launch launch = reader.launch(Variable::rank, Variable::size);
+  launch.rendezvous = reader.text(Variable::rendezvous);
+  if (!reader.status().ok()) return reader.status();
+  if (auto address = store::parse_address(launch.rendezvous); !address.ok()) {
+    return bad_value(Variable::rendezvous, launch.rendezvous,
+                     "tcp:host:port, tcp:[IPv6 address]:port or unix:name");
+  }
+  return launch;
+}
+
+Result<Launch> from_torchrun(const Environment& environment) {
+  Reader reader(environment, "torchrun");
+  Launch launch = reader.launch(Variable::torch_rank, Variable::torch_world_size);
+  // Not every launcher that speaks torchrun's language says how many ranks are here.
+  int local = launch.size;
+  if (environment.has(Variable::torch_local_world_size)) {
+    local = reader.number(Variable::torch_local_world_size, 1, launch.size);
+  }
+  // The port itself is taken by the launcher's own store: it names the job, or gives its neighbour.
+  const int port = reader.number(Variable::torch_master_port, 1, 65534);
+  const std::string host = reader.text(Variable::torch_master_address);
+  if (!reader.status().ok()) return reader.status();
+  if (local == launch.size) {
+    launch.rendezvous = unix_rendezvous(
+        {"torchrun", std::to_string(port), environment.get(Variable::torch_run_id).value_or("none"),
+         environment.get(Variable::torch_restart_count).value_or("0")});
+  } else {
+    store::Address address;
+    address.host = host;
+    address.port = static_cast<std::uint16_t>(port + 1);
+    launch.rendezvous = store::to_string(address);
+  }
+  return launch;
+}
+
+Result<Launch> from_open_mpi(const Environment& environment) {
+  Reader reader(environment, "mpirun");
+  Launch launch = reader.launch(Variable::open_mpi_rank, Variable::open_mpi_size);
+  const int local = reader.number(Variable::open_mpi_local_size, 1, launch.size);
+  const std::string job = reader.text(Variable::pmix_namespace);
+  if (!reader.status().ok()) return reader.status();
+  if (local != launch.size) return several_hosts(launch, std::to_string(local) + " of them here");
+  launch.rendezvous = unix_rendezvous({"mpirun", job});
+  return launch;
+}
+
+Result<Launch> from_srun(const Environment& environment) {
+  Reader reader(environment, "srun");
+  const bool has_step_tasks = environment.has(Variable::slurm_step_tasks);
+  Launch launch = reader.launch(
+      Variable::slurm_rank, has_step_tasks ? Variable::slurm_step_tasks : Variable::slurm_tasks);
+  const std::string job = reader.text(Variable::slurm_job);
+  const std::string step = reader.text(Variable::slurm_step);
+  int nodes = 1;
+  for (const Variable variable : {Variable::slurm_step_nodes, Variable::slurm_nodes}) {
+    if (!environment.has(variable)) continue;
+    nodes = reader.number(variable, 1, std::numeric_limits<int>::max());
+    break;
+  }
+  if (!reader.status().ok()) return reader.status();
+  if (nodes > 1) return several_hosts(launch, std::to_string(nodes) + " nodes");
+  launch.rendezvous = unix_rendezvous({"srun", job, step});
+  return launch;
+}
+
+}  // namespace
+
+Result<Launch> read_launch(const Environment& environment) {
+  const auto any = [&](std::initializer_list<Variable> variables) {
+    for (const Variable variable : variables) {
+      if (environment.has(variable)) return true;
+    }
+    return false;
+  };
+  if (any({Variable::rank, Variable::size, Variable::rendezvous})) return from_sluice(environment);
+  // RANK alone is too common a name to mean torchrun.
+  if (environment.has(Variable::torch_rank) && environment.has(Variable::torch_world_size)) {
+    return from_torchrun(environment);
+  }
+  if (any({Variable::open_mpi_rank})) return from_open_mpi(environment);
+  // A batch script has SLURM_PROCID too: only srun gives a step.
+  if (environment.has(Variable::slurm_rank) && environment.has(Variable::slurm_step)) {
+    return from_srun(environment);
+  }
+  return Status(StatusCode::invalid_argument,
+                "no launcher found: expected SLUICE_RANK, SLUICE_SIZE and SLUICE_RENDEZVOUS, or a "
+                "start by torchrun, mpirun (Open MPI) or srun");
+}
+
+}  // namespace sluice::bootstrap

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+//
+// A message of the mesh: header, then `length` bytes; a descriptor travels with the first byte.
+//   header := magic:u32 kind:u8 has_file:u8 zero:u16 sequence:u64 length:u64
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "base/descriptor.hpp"
+#include "sluice/status.hpp"
+
+namespace sluice::bootstrap {
+
+/// What a rank does in an exchange; all ranks must do the same.
+enum class ExchangeKind : std::uint8_t { all_gather = 1, share, share_outcome, split };
+
+inline constexpr std::size_t kBlobBytesMax = std::size_t{256} << 20;
+
+/// A connection to every other rank of a world, and the exchanges over it. One thread at a time.
+class Mesh {
+ public:
+  struct Peer {
+    base::Descriptor socket;   // Closed at the own place.
+    base::Descriptor process;  // Readable when the peer's process has ended; closed if unknown.
+  };
+  struct Message {
+    std::string blob;
+    base::Descriptor file;
+  };
+
+  Mesh(int rank, std::vector<Peer> peers) : rank_(rank), peers_(std::move(peers)) {}
+
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return static_cast<int>(peers_.size()); }
+  const std::vector<Peer>& peers() const noexcept { return peers_; }
+
+  /// Tells why a connection ended: whether the peer has announced its leave.
+  void set_has_left(std::function<bool(int)> has_left) { has_left_ = std::move(has_left); }
+
+  /// Sends blob (and file, unless null) to all peers and receives theirs; own place: a copy of the
+  /// blob. A blob beyond kBlobBytesMax of any rank gives invalid_argument on all of them. Every
+  /// other failure is final: messages may be half sent, so later exchanges fail too.
+  Result<std::vector<Message>> exchange(ExchangeKind kind, std::string_view blob,
+                                        const base::Descriptor* file, base::Deadline deadline);
+
+  /// Peers read the end of this rank's data after all that it has sent. No exchange follows.
+  void close_sending(Status reason);
+  /// Ends all connections, also those that a forked child of this process still has open.
+  void shut_down() noexcept;
+
+ private:
+  Status gone_status(int peer) const;
+
+  int rank_;
+  std::vector<Peer> peers_;
+  std::function<bool(int)> has_left_;
+  std::uint64_t sequence_ = 0;
+  Status broken_;
+};
+
+}  // namespace sluice::bootstrap

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#include "bootstrap/peer_monitor.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/background_thread.hpp"
+#include "base/log.hpp"
+#include "base/system_error.hpp"
+#include "store/socket.hpp"
+
+namespace sluice::bootstrap {
+
+Result<std::unique_ptr<PeerMonitor>> PeerMonitor::start(const Mesh& mesh,
+                                                        const memory::SharedRegion& pages) {
+  base::Descriptor stop(::eventfd(0, EFD_CLOEXEC));
+  if (!stop.open()) return base::system_status(errno, "cannot create an eventfd");
+  std::unique_ptr<PeerMonitor> monitor(new PeerMonitor(mesh, pages, std::move(stop)));
+  try {
+    monitor->thread_ = base::start_background_thread([self = monitor.get()] { self->run(); });
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::io_error,
+                  std::string("cannot start the thread that watches peers: ") + error.what());
+  }
+  return monitor;
+}
+
+PeerMonitor::PeerMonitor(const Mesh& mesh, const memory::SharedRegion& pages, base::Descriptor stop)
+    : mesh_(mesh), pages_(pages), stop_(std::move(stop)), process_(::getpid()) {}
+
+PeerMonitor::~PeerMonitor() {
+  if (!thread_.joinable()) return;
+  if (process_ != ::getpid()) {  // A forked child: the thread exists in the parent only.
+    thread_.detach();
+    return;
+  }
+  const std::uint64_t one = 1;
+  // An eventfd at 0 takes the number without blocking and cannot refuse it.
+  while (::write(stop_.number(), &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+  thread_.join();
+}
+
+void PeerMonitor::run() {
+  // Entry 0 is the stop; peer p has the entries 1 + 2p (connection) and 2 + 2p (process).
+  std::vector<pollfd> entries{{stop_.number(), POLLIN, 0}};
+  for (const Mesh::Peer& peer : mesh_.peers()) {
+    // Data is none of the monitor's business: it asks for the end of the connection only.
+    entries.push_back({peer.socket.number(), POLLRDHUP, 0});
+    entries.push_back({peer.process.number(), POLLIN, 0});
+  }
+  for (;;) {
+    store::poll_until(entries, base::Deadline::never());
+    if (entries[0].revents != 0) return;
+    for (int peer = 0; peer < mesh_.size(); ++peer) {
+      auto* const two = &entries[1 + 2 * static_cast<std::size_t>(peer)];
+      if (two[0].revents == 0 && two[1].revents == 0) continue;
+      note_end(peer);
+      for (int i = 0; i < 2; ++i) two[i] = {-1, 0, 0};  // poll() skips it from now on.
+    }
+  }
+}
+
+void PeerMonitor::note_end(int peer) {
+  GroupPages& theirs = pages_of(pages_, peer);
+  GroupPages& mine = pages_of(pages_, mesh_.rank());
+  // Pairs with the release store in ProcessGroup::leave(), which comes before the connection's end.
+  const auto state = theirs.control.state.load(std::memory_order_acquire);
+  if (state == static_cast<std::uint32_t>(memory::RankState::left)) {
+    theirs.leave_seen_by[static_cast<std::size_t>(mesh_.rank())].store(1,
+                                                                       std::memory_order_release);
+    theirs.control.doorbell.ring();
+    base::log_debug("rank {}: rank {} has left", mesh_.rank(), peer);
+  } else {
+    // Pairs with the acquire load in is_dead().
+    dead_[static_cast<std::size_t>(peer)].store(true, std::memory_order_release);
+    base::log_info("rank {}: rank {} has ended without leaving", mesh_.rank(), peer);
+  }
+  mine.control.doorbell.ring();
+}
+
+}  // namespace sluice::bootstrap

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+#include "bootstrap/process_group.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "bootstrap/agreement.hpp"
+#include "bootstrap/mesh_connect.hpp"
+#include "bootstrap/mesh_share.hpp"
+#include "store/socket.hpp"
+
+namespace sluice::bootstrap {
+namespace {
+
+// Fills in what this rank tells the others; the listening socket stays here.
+Result<base::Descriptor> prepare(Introduction& mine, const Result<HostIdentity>& host) {
+  if (!host.ok()) return host.status();
+  mine.host = host.value();
+  auto nonce = store::random_name();
+  if (!nonce.ok()) return nonce.status();
+  mine.nonce = *nonce;
+  auto name = store::random_name();
+  if (!name.ok()) return name.status();
+  store::Address address;
+  address.kind = store::Address::Kind::unix_abstract;
+  address.name = "sluice-" + *name;
+  mine.listener = address.name;
+  return store::listen_at(address);
+}
+
+}  // namespace
+
+ProcessGroup::ProcessGroup(Mesh mesh) : process_(::getpid()), mesh_(std::move(mesh)) {}
+
+Result<std::unique_ptr<Group>> ProcessGroup::create(int rank, int size, const Gather& gather,
+                                                    base::Deadline deadline,
+                                                    const Result<HostIdentity>& host) {
+  Introduction mine;
+  mine.rank = rank;
+  mine.size = size;
+  // A rank that cannot even listen still takes part in the gather, so that all learn why.
+  auto listener = prepare(mine, host);
+  mine.status = listener.status();
+  auto introductions = introduce(mine, gather);
+  if (!introductions.ok()) return introductions.status();
+  auto mesh = connect_mesh(rank, *introductions, *listener, deadline);
+  if (!mesh.ok()) return mesh.status();
+
+  std::unique_ptr<ProcessGroup> group(new ProcessGroup(std::move(*mesh)));
+  // Nobody knows yet who has left: until all have their pages, a closed connection is a death.
+  auto pages = share_over(group->mesh_, sizeof(GroupPages), true, deadline);
+  if (!pages.ok()) return pages.status();
+  group->pages_ = std::move(*pages);
+  group->mesh_.set_has_left([self = group.get()](int peer) { return self->has_left(peer); });
+  auto monitor = PeerMonitor::start(group->mesh_, group->pages_);
+  // A thread that cannot start is everybody's failure: no rank goes on with a peer that gave up.
+  auto started =
+      group->gather_blobs(ExchangeKind::share_outcome, encode_status(monitor.status()), deadline);
+  if (!started.ok()) return started.status();
+  if (monitor.ok()) group->monitor_ = std::move(*monitor);
+  std::vector<Status> outcomes;
+  for (const std::string& blob : *started) outcomes.push_back(decode_status(blob));
+  if (Status status = agreed_status(outcomes); !status.ok()) return status;
+  return std::unique_ptr<Group>(std::move(group));
+}
+
+ProcessGroup::~ProcessGroup() {
+  monitor_.reset();
+  if (process_ == ::getpid()) mesh_.shut_down();
+}
+
+Status ProcessGroup::check_process() const {
+  if (process_ == ::getpid()) return {};
+  return Status(StatusCode::failed_precondition,
+                "rank " + std::to_string(rank()) + " joined as process " +
+                    std::to_string(process_) + ", this is its forked child " +
+                    std::to_string(::getpid()) + ": a world does not survive fork");
+}
+
+bool ProcessGroup::has_left(int rank) const noexcept {
+  // Pairs with the release store in leave().
+  return pages_of(pages_, rank).control.state.load(std::memory_order_acquire) ==
+         static_cast<std::uint32_t>(memory::RankState::left);
+}
+
+Result<std::vector<std::string>> ProcessGroup::gather_blobs(ExchangeKind kind,
+                                                            std::string_view blob,
+                                                            base::Deadline deadline) {
+  if (Status status = check_process(); !status.ok()) return status;
+  auto messages = mesh_.exchange(kind, blob, nullptr, deadline);
+  if (!messages.ok()) return messages.status();
+  std::vector<std::string> blobs;
+  blobs.reserve(messages->size());
+  for (Mesh::Message& message : *messages) blobs.push_back(std::move(message.blob));
+  return blobs;
+}
+
+Result<std::vector<std::string>> ProcessGroup::all_gather(std::string_view blob,
+                                                          base::Deadline deadline) {
+  return gather_blobs(ExchangeKind::all_gather, blob, deadline);
+}
+
+Result<memory::SharedRegion> ProcessGroup::share(std::size_t bytes, bool committed,
+                                                 base::Deadline deadline) {
+  if (Status status = check_process(); !status.ok()) return status;
+  return share_over(mesh_, bytes, committed, deadline);
+}
+
+Result<std::unique_ptr<Group>> ProcessGroup::split(int color, int key, base::Deadline deadline) {
+  auto wished = gather_blobs(ExchangeKind::split, encode_split_wish({color, key}), deadline);
+  if (!wished.ok()) return wished.status();
+  std::vector<SplitWish> wishes;
+  for (const std::string& blob : *wished) {
+    auto wish = decode_split_wish(blob);
+    if (!wish.ok()) return wish.status();
+    wishes.push_back(*wish);
+  }
+  if (color < 0) {
+    // The introductions of all new worlds travel in one gather of the old one.
+    const Status status = gather_blobs(ExchangeKind::split, {}, deadline).status();
+    return status.ok() ? no_group_for(color) : status;
+  }
+  const std::vector<int> members = split_members(wishes, color);
+  const auto place = std::find(members.begin(), members.end(), rank()) - members.begin();
+  const Gather among_members = [&](std::string_view blob) -> Result<std::vector<std::string>> {
+    auto all = gather_blobs(ExchangeKind::split, blob, deadline);
+    if (!all.ok()) return all.status();
+    std::vector<std::string> blobs;
+    for (const int member : members) {
+      blobs.push_back(std::move((*all)[static_cast<std::size_t>(member)]));
+    }
+    return blobs;
+  };
+  return create(static_cast<int>(place), static_cast<int>(members.size()), among_members, deadline);
+}
+
+Status ProcessGroup::leave(base::Deadline deadline) {
+  if (Status status = check_process(); !status.ok()) return status;
+  GroupPages& mine = pages_of(pages_, rank());
+  // Pairs with the acquire loads in has_left() and in the peers' monitors.
+  mine.control.state.store(static_cast<std::uint32_t>(memory::RankState::left),
+                           std::memory_order_release);
+  mesh_.close_sending(Status(StatusCode::failed_precondition,
+                             "rank " + std::to_string(rank()) + " has left this world"));
+  for (int peer = 0; peer < size(); ++peer) control(peer).doorbell.ring();
+
+  const auto not_told = [&] {
+    std::vector<int> peers;
+    for (int peer = 0; peer < size(); ++peer) {
+      // Pairs with the release store in PeerMonitor::note_end().
+      const bool told =
+          mine.leave_seen_by[static_cast<std::size_t>(peer)].load(std::memory_order_acquire) != 0;
+      if (peer != rank() && !told && !is_dead(peer) && !has_left(peer)) peers.push_back(peer);
+    }
+    return peers;
+  };
+  memory::Sleeper sleeper(mine.control.doorbell);
+  for (;;) {
+    sleeper.prepare();
+    const std::vector<int> waiting = not_told();
+    if (waiting.empty()) return {};
+    if (deadline.expired()) {
+      return Status(StatusCode::deadline_exceeded, "rank " + std::to_string(rank()) +
+                                                       " has left, but " + ranks_text(waiting) +
+                                                       " did not take note before the deadline");
+    }
+    sleeper.sleep(deadline.remaining_ns());
+  }
+}
+
+}  // namespace sluice::bootstrap

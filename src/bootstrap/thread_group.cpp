@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#include "bootstrap/thread_group.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "bootstrap/agreement.hpp"
+#include "memory/mapping.hpp"
+
+namespace sluice::bootstrap {
+
+std::vector<std::unique_ptr<Group>> ThreadGroup::create_all(int size) {
+  const auto rendezvous = std::make_shared<ThreadRendezvous>(size);
+  std::vector<std::unique_ptr<Group>> groups;
+  groups.reserve(static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    groups.push_back(std::make_unique<ThreadGroup>(rendezvous, rank));
+  }
+  return groups;
+}
+
+ThreadGroup::ThreadGroup(std::shared_ptr<ThreadRendezvous> rendezvous, int rank) noexcept
+    : rendezvous_(std::move(rendezvous)), rank_(rank) {}
+
+ThreadGroup::~ThreadGroup() {
+  rendezvous_->abandon(rank_);
+}
+
+Result<std::vector<std::string>> ThreadGroup::all_gather(std::string_view blob,
+                                                         base::Deadline deadline) {
+  auto round = rendezvous_->exchange(rank_, {std::string(blob), nullptr}, deadline);
+  if (!round.ok()) return round.status();
+  std::vector<std::string> blobs;
+  blobs.reserve((*round)->size());
+  for (const auto& contribution : **round) blobs.push_back(contribution.blob);
+  return blobs;
+}
+
+Result<memory::SharedRegion> ThreadGroup::share(std::size_t bytes, bool committed,
+                                                base::Deadline deadline) {
+  auto mapping = memory::Mapping::anonymous(bytes, committed);
+  ThreadRendezvous::Contribution mine;
+  mine.blob = encode_status(mapping.status());
+  if (mapping.ok()) mine.object = std::make_shared<memory::Mapping>(std::move(*mapping));
+  auto round = rendezvous_->exchange(rank_, std::move(mine), deadline);
+  if (!round.ok()) return round.status();
+
+  std::vector<Status> outcomes;
+  for (const auto& contribution : **round) outcomes.push_back(decode_status(contribution.blob));
+  if (Status status = agreed_status(outcomes); !status.ok()) return status;
+  std::vector<memory::SharedRegion::Part> parts;
+  for (const auto& contribution : **round) {
+    const auto& part = *static_cast<const memory::Mapping*>(contribution.object.get());
+    parts.push_back({part.base(), part.bytes()});
+  }
+  // The round owns the mappings; whoever releases it last unmaps them.
+  return memory::SharedRegion(std::move(parts), [owner = *round]() mutable { owner.reset(); });
+}
+
+Result<std::unique_ptr<Group>> ThreadGroup::split(int color, int key, base::Deadline deadline) {
+  auto wished = all_gather(encode_split_wish({color, key}), deadline);
+  if (!wished.ok()) return wished.status();
+  std::vector<SplitWish> wishes;
+  for (const std::string& blob : *wished) {
+    auto wish = decode_split_wish(blob);
+    if (!wish.ok()) return wish.status();
+    wishes.push_back(*wish);
+  }
+  const std::vector<int> members = split_members(wishes, color);
+  // The first rank of every color brings the new rendezvous; all ranks take part in the round.
+  ThreadRendezvous::Contribution mine;
+  if (color >= 0 && members.front() == rank_) {
+    mine.object = std::make_shared<ThreadRendezvous>(static_cast<int>(members.size()));
+  }
+  auto round = rendezvous_->exchange(rank_, std::move(mine), deadline);
+  if (!round.ok()) return round.status();
+  if (color < 0) return no_group_for(color);
+  const auto leader = static_cast<std::size_t>(members.front());
+  auto rendezvous = std::static_pointer_cast<ThreadRendezvous>((**round)[leader].object);
+  const auto place = std::find(members.begin(), members.end(), rank_) - members.begin();
+  return std::unique_ptr<Group>(
+      std::make_unique<ThreadGroup>(std::move(rendezvous), static_cast<int>(place)));
+}
+
+Status ThreadGroup::leave(base::Deadline) {
+  rendezvous_->leave(rank_);
+  return {};
+}
+
+}  // namespace sluice::bootstrap

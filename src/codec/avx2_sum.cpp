@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#include "codec/avx2_rows.hpp"
+#include "codec/avx2_vectors.hpp"
+
+namespace sluice::codec::avx2 {
+namespace {
+
+/// Vector pairs of a full block. Eight independent chains of additions hide their latency, and with
+/// the row's elements and the weight they still fit the sixteen registers.
+constexpr std::size_t kPairs = 4;
+/// How far ahead of its use a term's row is fetched, because there may be more rows than the
+/// hardware's prefetcher can follow. Into the second-level cache: rows lie at distances that put
+/// many of them into the same few sets of the first, where they would evict one another unread.
+constexpr std::size_t kPrefetchBytes = 512;
+
+template <std::size_t pairs>
+struct Sums {
+  Sixteen value[pairs];
+};
+
+template <DType dtype, std::size_t pairs>
+[[gnu::always_inline]] inline void add_row(Sums<pairs>& sums, const void* row, std::size_t begin) {
+  for (std::size_t pair = 0; pair < pairs; ++pair) {
+    const Sixteen row_value = load_sixteen<dtype>(row, begin + pair * 16);
+    sums.value[pair].low = _mm256_add_ps(sums.value[pair].low, row_value.low);
+    sums.value[pair].high = _mm256_add_ps(sums.value[pair].high, row_value.high);
+  }
+}
+
+template <DType dtype, std::size_t pairs>
+[[gnu::always_inline]] inline void add_weighted_row(Sums<pairs>& sums, const SumTerm& term,
+                                                    std::size_t begin) {
+  const __m256 weight = _mm256_set1_ps(term.weight);
+  for (std::size_t pair = 0; pair < pairs; ++pair) {
+    const Sixteen row_value = load_sixteen<dtype>(term.row, begin + pair * 16);
+    sums.value[pair].low = _mm256_fmadd_ps(weight, row_value.low, sums.value[pair].low);
+    sums.value[pair].high = _mm256_fmadd_ps(weight, row_value.high, sums.value[pair].high);
+  }
+}
+
+template <DType dtype, std::size_t pairs>
+[[gnu::always_inline]] inline void store_sums(const Sums<pairs>& sums, void* out,
+                                              std::size_t begin) {
+  for (std::size_t pair = 0; pair < pairs; ++pair) {
+    store_sixteen<dtype>(out, begin + pair * 16, sums.value[pair]);
+  }
+}
+
+template <DType dtype, std::size_t pairs>
+[[gnu::always_inline]] inline void prefetch_row(const void* row, std::size_t begin) {
+  constexpr std::size_t kElementBytes = dtype == DType::f32 ? 4 : 2;
+  constexpr std::size_t kBlockBytes = pairs * 16 * kElementBytes;
+  // Past the end of the row this fetches what is never read, which is harmless, at most 8 lines.
+  const auto* const address =
+      reinterpret_cast<const char*>(element_address(row, begin, kElementBytes)) + kPrefetchBytes;
+  for (std::size_t offset = 0; offset < kBlockBytes; offset += 64) {
+    _mm_prefetch(address + offset, _MM_HINT_T1);
+  }
+}
+
+template <DType term_dtype, bool weighted, std::size_t pairs>
+[[gnu::always_inline]] inline void sum_block(const PlainSum& args, std::size_t begin) {
+  Sums<pairs> sums;
+  for (std::size_t pair = 0; pair < pairs; ++pair) {
+    sums.value[pair] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+  }
+  for (std::size_t term = 0; term < args.term_count; ++term) {
+    if constexpr (pairs == kPairs) {
+      prefetch_row<term_dtype, pairs>(args.terms[term].row, begin);
+    }
+    if constexpr (weighted) {
+      add_weighted_row<term_dtype, pairs>(sums, args.terms[term], begin);
+    } else {
+      add_row<term_dtype, pairs>(sums, args.terms[term].row, begin);
+    }
+  }
+  if (args.scaled) {
+    const __m256 scale = _mm256_set1_ps(args.scale);
+    for (std::size_t pair = 0; pair < pairs; ++pair) {
+      sums.value[pair].low = _mm256_mul_ps(sums.value[pair].low, scale);
+      sums.value[pair].high = _mm256_mul_ps(sums.value[pair].high, scale);
+    }
+  }
+  for (std::size_t extra = 0; extra < args.extra_count; ++extra) {
+    const void* const row = args.extras[extra].row;
+    switch (args.extras[extra].dtype) {
+      case DType::bf16: add_row<DType::bf16, pairs>(sums, row, begin); break;
+      case DType::f16: add_row<DType::f16, pairs>(sums, row, begin); break;
+      default: add_row<DType::f32, pairs>(sums, row, begin); break;
+    }
+  }
+  switch (args.out_dtype) {
+    case DType::bf16: store_sums<DType::bf16, pairs>(sums, args.out, begin); break;
+    case DType::f16: store_sums<DType::f16, pairs>(sums, args.out, begin); break;
+    default: store_sums<DType::f32, pairs>(sums, args.out, begin); break;
+  }
+}
+
+template <DType term_dtype, bool weighted>
+int sum_rows(const PlainSum& args) {
+  constexpr int kBlock = static_cast<int>(kPairs) * 16;
+  int done = 0;
+  for (; args.elements - done >= kBlock; done += kBlock) {
+    sum_block<term_dtype, weighted, kPairs>(args, static_cast<std::size_t>(done));
+  }
+  for (; args.elements - done >= 16; done += 16) {
+    sum_block<term_dtype, weighted, 1>(args, static_cast<std::size_t>(done));
+  }
+  return done;
+}
+
+}  // namespace
+
+int sum(const PlainSum& args) {
+  switch (args.term_dtype) {
+    case DType::bf16:
+      return args.weighted ? sum_rows<DType::bf16, true>(args) : sum_rows<DType::bf16, false>(args);
+    case DType::f16:
+      return args.weighted ? sum_rows<DType::f16, true>(args) : sum_rows<DType::f16, false>(args);
+    default:
+      return args.weighted ? sum_rows<DType::f32, true>(args) : sum_rows<DType::f32, false>(args);
+  }
+}
+
+}  // namespace sluice::codec::avx2

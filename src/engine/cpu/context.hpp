@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "bootstrap/group.hpp"
+#include "codec/row_kernels.hpp"
+#include "engine/buffer_pool.hpp"
+#include "engine/cpu/lanes.hpp"
+#include "engine/engine.hpp"
+#include "memory/region_allocator.hpp"
+#include "memory/shared_region.hpp"
+#include "protocol/await.hpp"
+#include "protocol/cell.hpp"
+#include "trace/timeline.hpp"
+#include "window/handle_layout.hpp"
+
+namespace sluice::engine::cpu {
+
+/// What the four halves share: one rank's side of one communicator.
+struct Context {
+  Context(EngineConfig config_, std::shared_ptr<bootstrap::Group> group_,
+          memory::SharedRegion windows_, memory::SharedRegion heaps_)
+      : config(std::move(config_)),
+        group(std::move(group_)),
+        layout(config.window),
+        windows(std::move(windows_)),
+        heaps(std::move(heaps_)),
+        lanes(config.rank, layout, windows),
+        kernels(codec::best_kernels()),
+        handle_layout(config.ranks, config.shape.top_k, config.local_experts(), config.tokens_max),
+        heap(heaps.bytes(config.rank)) {
+    statistics.rows_per_expert_step.resize(static_cast<std::size_t>(config.local_experts()));
+    statistics.rows_per_expert_total.resize(static_cast<std::size_t>(config.local_experts()));
+    statistics.wait_ns_per_source.resize(static_cast<std::size_t>(config.ranks));
+  }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  int rank() const noexcept { return config.rank; }
+  int ranks() const noexcept { return config.ranks; }
+  int top_k() const noexcept { return config.shape.top_k; }
+  int hidden() const noexcept { return config.shape.hidden; }
+  bool throughput() const noexcept { return config.throughput(); }
+  std::uint64_t& last_read(protocol::Kind kind) noexcept {
+    return last_read_[static_cast<std::size_t>(kind)];
+  }
+
+  EngineConfig config;
+  std::shared_ptr<bootstrap::Group> group;
+  window::WindowLayout layout;
+  memory::SharedRegion windows;
+  memory::SharedRegion heaps;  // Registered memory.
+  Lanes lanes;
+  const codec::RowKernels& kernels;
+  window::HandleLayout handle_layout;
+  protocol::Suspects suspects;
+  memory::RegionAllocator heap;
+  BufferPool row_buffers;
+  BufferPool handle_buffers;
+  trace::Timeline timeline;
+  Statistics statistics;
+
+ private:
+  std::array<std::uint64_t, protocol::kKinds> last_read_{};
+};
+
+/// A dispatch between its halves.
+struct DispatchOperation {
+  void reserve(const EngineConfig& config) {
+    const auto routes =
+        static_cast<std::size_t>(config.tokens_max) * static_cast<std::size_t>(config.shape.top_k);
+    ids.resize(routes);
+    weights.resize(routes);
+    sent.resize(static_cast<std::size_t>(config.ranks));
+  }
+
+  DispatchSend request;
+  std::uint64_t epoch = 0;
+  protocol::CellContent content;  // As sent, but for `records`.
+  bool zero_copy = false;         // Peers read the caller's x.
+  int tokens = 0;
+  std::int64_t bad_routes = 0;
+  std::int64_t wait_ns = 0;
+  std::vector<std::int32_t> ids;   // [tokens_max, K], routes as used
+  std::vector<float> weights;      // [tokens_max, K]
+  std::vector<std::int32_t> sent;  // [R], records per rank
+};
+
+/// A combine between its halves.
+struct CombineOperation {
+  void reserve(const EngineConfig& config) {
+    weights.resize(static_cast<std::size_t>(config.tokens_max) *
+                   static_cast<std::size_t>(config.shape.top_k));
+    expected.resize(static_cast<std::size_t>(config.ranks));
+    next_slot.resize(static_cast<std::size_t>(config.ranks));
+  }
+
+  CombineSend request;
+  std::uint64_t epoch = 0;
+  protocol::CellContent content;
+  bool zero_copy = false;
+  bool weights_phase = false;
+  int tokens = 0;
+  std::int64_t wait_ns = 0;
+  RankSet served;                       // Homes that get their records; the others get nothing.
+  std::vector<float> weights;           // [tokens_max, K], this rank's effective weights
+  std::vector<std::int32_t> expected;   // [R], records per rank
+  std::vector<std::int32_t> next_slot;  // [R], cursor while tokens are summed
+};
+
+/// The halves. Send halves wait for nothing but the guard.
+void send_dispatch(Context& context, DispatchOperation& operation);
+Received receive_dispatch(Context& context, DispatchOperation& operation,
+                          const DispatchOutputs& outputs);
+void send_combine(Context& context, CombineOperation& operation);
+CombineResult receive_combine(Context& context, CombineOperation& operation,
+                              const CombineOutputs& outputs, Status status);
+
+/// combine_send.cpp: forms what every home gets of `operation` and publishes it. In a combine that
+/// was given its weights the receive half calls it, when they have come.
+void answer_homes(Context& context, CombineOperation& operation);
+
+}  // namespace sluice::engine::cpu

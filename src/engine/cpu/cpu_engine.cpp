@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+#include "engine/cpu/cpu_engine.hpp"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "engine/cpu/context.hpp"
+#include "memory/pages.hpp"
+
+namespace sluice::engine::cpu {
+namespace {
+
+/// Operations of one kind between their halves, oldest first.
+template <typename Operation>
+class InFlight {
+ public:
+  explicit InFlight(const EngineConfig& config) : depth_(config.options.in_flight) {
+    for (int i = 0; i < depth_; ++i) slots_[static_cast<std::size_t>(i)].reserve(config);
+  }
+  int count() const noexcept { return static_cast<int>(sent_ - received_); }
+  Operation& send() noexcept {
+    ++sent_;
+    Operation& operation = at(sent_);
+    operation.epoch = sent_;
+    return operation;
+  }
+  Operation& oldest() noexcept { return at(received_ + 1); }
+  const Operation& oldest() const noexcept {
+    return slots_[(received_ + 1) % static_cast<std::uint64_t>(depth_)];
+  }
+  void received() noexcept {
+    oldest().request = {};
+    ++received_;
+  }
+  std::uint64_t ended() const noexcept { return received_; }
+
+ private:
+  Operation& at(std::uint64_t epoch) noexcept {
+    return slots_[epoch % static_cast<std::uint64_t>(depth_)];
+  }
+
+  int depth_;
+  std::uint64_t sent_ = 0;      // Epoch of the last send half.
+  std::uint64_t received_ = 0;  // Epoch of the last receive half.
+  std::array<Operation, kMaxInFlight> slots_;
+};
+
+class CpuEngine final : public Engine {
+ public:
+  CpuEngine(EngineConfig config, std::shared_ptr<bootstrap::Group> group,
+            memory::SharedRegion windows, memory::SharedRegion heaps)
+      : context_(std::move(config), std::move(group), std::move(windows), std::move(heaps)),
+        dispatches_(context_.config),
+        combines_(context_.config) {}
+
+  std::uint64_t send_dispatch(const DispatchSend& request) override {
+    DispatchOperation& operation = dispatches_.send();
+    operation.request = request;
+    cpu::send_dispatch(context_, operation);
+    return operation.epoch;
+  }
+
+  std::uint64_t send_combine(const CombineSend& request) override {
+    CombineOperation& operation = combines_.send();
+    operation.request = request;
+    cpu::send_combine(context_, operation);
+    return operation.epoch;
+  }
+
+  Received receive_dispatch(const DispatchOutputs& outputs) override {
+    Received received = cpu::receive_dispatch(context_, dispatches_.oldest(), outputs);
+    dispatches_.received();
+    return received;
+  }
+
+  CombineResult receive_combine(const CombineOutputs& outputs, Status status) override {
+    CombineResult result =
+        cpu::receive_combine(context_, combines_.oldest(), outputs, std::move(status));
+    combines_.received();
+    return result;
+  }
+
+  int dispatches_in_flight() const noexcept override { return dispatches_.count(); }
+  int combines_in_flight() const noexcept override { return combines_.count(); }
+  int combine_tokens() const noexcept override { return combines_.oldest().tokens; }
+  bool first_operation() const noexcept override {
+    return dispatches_.ended() + combines_.ended() == 0;
+  }
+
+  Result<void*> allocate(std::size_t bytes) override {
+    const std::optional<std::size_t> offset = context_.heap.allocate(bytes);
+    if (!offset) {
+      return Status(
+          StatusCode::out_of_memory,
+          fmt::format("allocate({} bytes): the largest free block of registered memory has "
+                      "{} bytes; expected options.registered_bytes to be larger",
+                      bytes, context_.heap.largest_free()));
+    }
+    std::byte* const memory = context_.heaps.base(context_.rank()) + *offset;
+    if (Status status = commit(memory, bytes); !status.ok()) {
+      context_.heap.deallocate(*offset);
+      return status;
+    }
+    return static_cast<void*>(memory);
+  }
+
+  Status deallocate(void* memory) override {
+    std::byte* const base = context_.heaps.base(context_.rank());
+    auto* const at = static_cast<std::byte*>(memory);
+    const std::size_t bytes = context_.heaps.bytes(context_.rank());
+    const bool inside = bytes > 0 && at >= base && at < base + bytes;
+    if (!inside || !context_.heap.deallocate(static_cast<std::size_t>(at - base))) {
+      return {StatusCode::invalid_argument,
+              fmt::format("deallocate({}): expected a pointer from this communicator's allocate",
+                          fmt::ptr(memory))};
+    }
+    return {};
+  }
+
+  Statistics statistics() const override { return context_.statistics; }
+  void start_profile(std::size_t events_max) override { context_.timeline.start(events_max); }
+  Status write_profile(const std::string& path) const override {
+    return context_.timeline.write(path, context_.rank());
+  }
+
+ private:
+  // Takes the memory now: a later store would fail with a signal.
+  static Status commit(std::byte* memory, std::size_t bytes) {
+#if defined(MADV_POPULATE_WRITE)
+    const std::size_t page = memory::page_bytes();
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory) / page * page;
+    const auto end = memory::rounded_to_pages(reinterpret_cast<std::uintptr_t>(memory) + bytes);
+    if (::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE) != 0 &&
+        errno != EINVAL) {  // EINVAL: a kernel before 5.14, which takes memory when touched.
+      return {StatusCode::out_of_memory,
+              fmt::format("allocate({} bytes): {}", bytes, std::strerror(errno))};
+    }
+#endif
+    return {};
+  }
+
+  Context context_;
+  InFlight<DispatchOperation> dispatches_;
+  InFlight<CombineOperation> combines_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
+                                              std::shared_ptr<bootstrap::Group> group,
+                                              base::Deadline deadline) {
+  const window::WindowLayout layout(config.window);
+  Result<memory::SharedRegion> windows = group->share(layout.bytes(), /*committed=*/true, deadline);
+  if (!windows) return windows.status();
+  Result<memory::SharedRegion> heaps =
+      group->share(config.options.registered_bytes, /*committed=*/false, deadline);
+  if (!heaps) return heaps.status();
+  return std::unique_ptr<Engine>(std::make_unique<CpuEngine>(
+      std::move(config), std::move(group), std::move(windows).value(), std::move(heaps).value()));
+}
+
+}  // namespace sluice::engine::cpu

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+#include "engine/cpu/handshake.hpp"
+
+#include <fmt/format.h>
+
+#include "base/mutants.hpp"
+#include "base/test_point.hpp"
+#include "engine/cpu/waiter.hpp"
+#include "protocol/epochs.hpp"
+#include "protocol/host_access.hpp"
+#include "protocol/signals.hpp"
+
+namespace sluice::engine::cpu {
+namespace {
+
+using base::Mutant;
+using base::mutant;
+using base::test_point;
+using base::TestPoint;
+using protocol::HostAccess;
+using protocol::Kind;
+
+const char* name_of(Kind kind) noexcept {
+  return kind == Kind::dispatch ? "dispatch" : "combine";
+}
+
+// What an operation overwrites is this many operations old.
+int reuse_depth(const Context& context) noexcept {
+  return context.throughput() ? context.config.window.dispatch_stages : context.config.window.banks;
+}
+
+template <typename Ready>
+RankSet await(Context& context, const Exchange& exchange, const char* what, const RankSet& awaited,
+              Ready&& ready) {
+  const trace::Span span(context.timeline, trace::Phase::wait, name_of(exchange.kind),
+                         exchange.epoch);
+  const std::int64_t start_ns = base::now_ns();
+  Waiter waiter(*context.group, base::Deadline::after(exchange.timeout),
+                {name_of(exchange.kind), what, exchange.epoch},
+                context.statistics.wait_ns_per_source);
+  const RankSet missing =
+      protocol::await(waiter, context.suspects, awaited, context.ranks(), ready);
+  *exchange.wait_ns += base::now_ns() - start_ns;
+  return missing;
+}
+
+void ring(Context& context, int peer) noexcept {
+  context.group->control(peer).doorbell.ring();
+}
+
+void tell_peers(Context& context, Kind kind) noexcept {
+  const RankSet peers = active_peers(context);
+  for (int peer = 0; peer < context.ranks(); ++peer) {
+    if (!peers.contains(peer)) continue;
+    // Pairs with the load in await_told() of the peer.
+    protocol::tell<HostAccess>(context.lanes.told_out(peer, kind), context.last_read(kind));
+    ring(context, peer);
+  }
+}
+
+// Waits until every peer has told that it has read `epoch`.
+void await_told(Context& context, const Exchange& exchange, std::uint64_t epoch, const char* what) {
+  if (epoch == 0) return;
+  await(context, exchange, what, active_peers(context), [&](int peer) {
+    return protocol::told<HostAccess>(context.lanes.told_in(peer, exchange.kind)) >= epoch;
+  });
+}
+
+}  // namespace
+
+RankSet active_peers(const Context& context) noexcept {
+  RankSet active;
+  for (int peer = 0; peer < context.ranks(); ++peer) {
+    if (peer != context.rank() && !context.suspects.contains(peer)) active.insert(peer);
+  }
+  return active;
+}
+
+void open_send(Context& context, const Exchange& exchange) {
+  test_point(TestPoint::before_tell, context.rank());
+  if (mutant(Mutant::told_early)) context.last_read(exchange.kind) = exchange.epoch;
+  tell_peers(context, exchange.kind);
+  test_point(TestPoint::before_guard, context.rank());
+  await_told(context, exchange, protocol::guard_epoch(exchange.epoch, reuse_depth(context)),
+             "guard");
+  test_point(TestPoint::before_payload, context.rank());
+}
+
+void publish_cell(Context& context, const Exchange& exchange, int peer, protocol::CellKind cell,
+                  const protocol::CellContent& content) {
+  test_point(TestPoint::before_publish, context.rank(), peer);
+  const int bank = protocol::bank_of(exchange.epoch, context.config.window.banks);
+  if (mutant(Mutant::ring_before_publish)) ring(context, peer);
+  // Pairs with the load in await_cells() of the peer.
+  protocol::publish<HostAccess>(context.lanes.cell_out(peer, cell, bank), content, exchange.epoch);
+  if (!mutant(Mutant::ring_before_publish)) ring(context, peer);
+  test_point(TestPoint::after_publish, context.rank(), peer);
+}
+
+RankSet await_cells(Context& context, const Exchange& exchange, protocol::CellKind cell) {
+  test_point(TestPoint::before_await, context.rank());
+  const int bank = protocol::bank_of(exchange.epoch, context.config.window.banks);
+  RankSet all = active_peers(context);
+  all.insert(context.rank());
+  RankSet missing = await(context, exchange, "cell", all, [&](int peer) {
+    if (protocol::arrived<HostAccess>(context.lanes.cell_in(peer, cell, bank), exchange.epoch)) {
+      return true;
+    }
+    return cell == protocol::CellKind::weights &&
+           protocol::arrived<HostAccess>(
+               context.lanes.cell_in(peer, protocol::CellKind::combine, bank), exchange.epoch);
+  });
+  for (int peer = 0; peer < context.ranks(); ++peer) {
+    if (!all.contains(peer)) missing.insert(peer);
+  }
+  test_point(TestPoint::before_read, context.rank());
+  return missing;
+}
+
+void close_receive(Context& context, const Exchange& exchange, bool zero_copy) {
+  test_point(TestPoint::before_done, context.rank());
+  context.last_read(exchange.kind) = exchange.epoch;
+  if (context.throughput()) {
+    tell_peers(context, exchange.kind);
+    if (zero_copy && !mutant(Mutant::done_wait_skipped)) {
+      await_told(context, exchange, exchange.epoch, "done");
+    }
+  }
+  context.suspects.operation_ended();
+}
+
+Verdict judge_cells(const Context& context, protocol::CellKind cell, int bank,
+                    const protocol::CellContent& own, const RankSet& missing,
+                    const std::int32_t* expected, std::int32_t records_max) {
+  Verdict verdict;
+  for (int peer = 0; peer < context.ranks(); ++peer) {
+    if (missing.contains(peer)) continue;
+    const protocol::CellContent& seen = context.lanes.cell_in(peer, cell, bank).content;
+    if ((seen.flags & protocol::cell_flags::kRefused) != 0) {
+      verdict.refused.insert(peer);
+      continue;
+    }
+    const bool nothing = (seen.flags & protocol::cell_flags::kNothing) != 0;
+    bool fits = agree(own, seen) || mutant(Mutant::mismatch_ignored);
+    if (fits && !nothing && !mutant(Mutant::records_not_checked)) {
+      fits = expected != nullptr ? seen.records == expected[peer]
+                                 : seen.records >= 0 && seen.records <= records_max;
+    }
+    if (!fits) {
+      verdict.mismatched.insert(peer);
+      if (verdict.first_mismatch < 0) verdict.first_mismatch = peer;
+    } else if (!nothing) {
+      verdict.accepted.insert(peer);
+    }
+  }
+  return verdict;
+}
+
+Status mismatch_status(const protocol::CellContent& own, const protocol::CellContent& seen,
+                       int peer, const char* operation, std::uint64_t epoch) {
+  const auto text = [](const protocol::CellContent& cell) {
+    return fmt::format(
+        "mode {} layout {} codec {}/{}/{} capacity {} alignment {} flags {:#x} records {}",
+        cell.mode, cell.layout, cell.codec_kind, cell.codec_form, cell.codec_group, cell.capacity,
+        cell.alignment, cell.flags & protocol::cell_flags::kAgreed, cell.records);
+  };
+  return {StatusCode::mismatch,
+          fmt::format("{} {}: rank {} made another call; expected {}; seen {}", operation, epoch,
+                      peer, text(own), text(seen))};
+}
+
+}  // namespace sluice::engine::cpu

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#include "memory/mapping.hpp"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <string>
+
+#include "base/system_error.hpp"
+#include "memory/pages.hpp"
+
+namespace sluice::memory {
+namespace {
+
+std::string bytes_text(const char* verb, std::size_t bytes) {
+  return std::string(verb) + " " + std::to_string(bytes) + " bytes";
+}
+
+// Takes every page of a mapping now.
+Status populate(std::byte* base, std::size_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+  if (::madvise(base, bytes, MADV_POPULATE_WRITE) == 0) return {};
+  if (errno != EINVAL) return base::system_status(errno, bytes_text("cannot take", bytes));
+#endif
+  // Kernels before 5.14: a store to each page takes it.
+  for (std::size_t at = 0; at < bytes; at += page_bytes()) {
+    *static_cast<volatile std::byte*>(base + at) = std::byte{0};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::size_t page_bytes() noexcept {
+  static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (base_ != nullptr) ::munmap(base_, bytes_);
+}
+
+Result<Mapping> Mapping::anonymous(std::size_t bytes, bool committed) {
+  const std::size_t rounded = rounded_to_pages(bytes);
+  if (rounded == 0) return Mapping();
+  // Without NORESERVE the kernel may refuse what is sized for the worst case and never touched.
+  const int reserve = committed ? 0 : MAP_NORESERVE;
+  void* base = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | reserve, -1, 0);
+  if (base == MAP_FAILED) return base::system_status(errno, bytes_text("cannot map", rounded));
+  Mapping mapping(static_cast<std::byte*>(base), rounded);
+  if (committed) {
+    if (Status status = populate(mapping.base(), rounded); !status.ok()) return status;
+  }
+  return mapping;
+}
+
+Result<Mapping> Mapping::of_file(const base::Descriptor& file, std::size_t bytes) {
+  const std::size_t rounded = rounded_to_pages(bytes);
+  if (rounded == 0) return Mapping();
+  void* base = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
+  if (base == MAP_FAILED) return base::system_status(errno, bytes_text("cannot map", rounded));
+  return Mapping(static_cast<std::byte*>(base), rounded);
+}
+
+}  // namespace sluice::memory

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <limits>
+#include <string>
+
+#include "base/system_error.hpp"
+#include "memory/mapping.hpp"
+#include "memory/pages.hpp"
+
+namespace sluice::memory {
+namespace {
+
+// A file beyond RLIMIT_FSIZE raises SIGXFSZ, whose default is to kill the process. The kernel sends
+// it to the calling thread, so blocking it here and taking what arrived leaves only EFBIG.
+class FileSizeSignalBlocked {
+ public:
+  FileSizeSignalBlocked() noexcept {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    sigset_t pending;
+    sigemptyset(&pending);
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~FileSizeSignalBlocked() {
+    const timespec no_wait{};
+    if (!was_pending_) sigtimedwait(&signal_, nullptr, &no_wait);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  FileSizeSignalBlocked(const FileSizeSignalBlocked&) = delete;
+  FileSizeSignalBlocked& operator=(const FileSizeSignalBlocked&) = delete;
+
+ private:
+  sigset_t signal_{};
+  sigset_t before_{};
+  bool was_pending_ = false;
+};
+
+int truncate_error(int file, off_t bytes) noexcept {
+  while (::ftruncate(file, bytes) != 0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+int allocate_error(int file, off_t bytes) noexcept {
+  while (::fallocate(file, 0, 0, bytes) != 0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Result<base::Descriptor> create_memory_file(std::size_t bytes, bool committed) {
+  const std::size_t rounded = rounded_to_pages(bytes);
+  const std::string what = "cannot take " + std::to_string(rounded) + " bytes of shared memory";
+  if (rounded > static_cast<std::size_t>(std::numeric_limits<off_t>::max())) {
+    return base::system_status(EFBIG, what);
+  }
+  base::Descriptor file(::memfd_create("sluice", MFD_CLOEXEC));
+  if (!file.open()) return base::system_status(errno, "cannot create a memory file");
+  if (rounded == 0) return file;
+
+  const FileSizeSignalBlocked blocked;
+  const auto length = static_cast<off_t>(rounded);
+  int error = truncate_error(file.number(), length);
+  if (error == 0 && committed) error = allocate_error(file.number(), length);
+  if (error != 0) return base::system_status(error, what);
+  return file;
+}
+
+}  // namespace sluice::memory

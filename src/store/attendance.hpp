@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "base/deadline.hpp"
+#include "sluice/status.hpp"
+
+namespace sluice::store {
+
+/// Which of a server's counted clients are done with it; written by the server's thread, awaited by
+/// the one that owns the server.
+class Attendance {
+ public:
+  explicit Attendance(int clients) : awaited_(clients) {}
+
+  void note_goodbye();
+  /// The client's connection ended without a goodbye.
+  void note_loss(int client);
+  /// What waiting clients are told about a loss; nothing while there is none.
+  std::optional<Status> loss() const;
+
+  /// Until every client has said goodbye, or one is lost.
+  Status wait(base::Deadline deadline);
+
+ private:
+  std::optional<Status> loss_unlocked() const;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  // Guarded by mutex_.
+  int awaited_;
+  std::optional<int> lost_;
+};
+
+}  // namespace sluice::store

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#include "store/protocol.hpp"
+
+#include <utility>
+
+#include "base/byte_stream.hpp"
+
+namespace sluice::store {
+namespace {
+
+using base::ByteReader;
+using base::ByteWriter;
+
+constexpr std::uint8_t kHelloOperation = 255;
+constexpr std::uint8_t kGoodbyeOperation = 254;
+// "sluice" and the version of this protocol.
+constexpr std::uint64_t kMagic = 0x0001'6563'6975'6c73;
+
+std::string framed(std::string payload) {
+  ByteWriter writer;
+  writer.put(static_cast<std::uint32_t>(payload.size()));
+  return writer.take() + payload;
+}
+
+void put_optional(ByteWriter& writer, const std::optional<std::string>& text) {
+  writer.put(static_cast<std::uint8_t>(text.has_value() ? 1 : 0));
+  if (text.has_value()) writer.put_string(*text);
+}
+
+std::optional<std::string> get_optional(ByteReader& reader) {
+  if (reader.get<std::uint8_t>() == 0) return std::nullopt;
+  return reader.get_string();
+}
+
+Status bad_message(const char* what, std::size_t bytes) {
+  return Status(StatusCode::mismatch, std::string(what) + " of " + std::to_string(bytes) +
+                                          " bytes that is not of this version's store protocol");
+}
+
+}  // namespace
+
+std::string encode_hello(std::uint64_t id, const Hello& hello) {
+  ByteWriter writer;
+  writer.put(id).put(kHelloOperation).put(kMagic).put(hello.client).put(hello.clients);
+  return framed(writer.take());
+}
+
+std::string encode_goodbye(std::uint64_t id) {
+  ByteWriter writer;
+  writer.put(id).put(kGoodbyeOperation);
+  return framed(writer.take());
+}
+
+std::string encode_request(std::uint64_t id, const Request& request) {
+  ByteWriter writer;
+  writer.put(id).put(static_cast<std::uint8_t>(request.operation));
+  writer.put_string(request.key).put_string(request.value).put(request.delta);
+  put_optional(writer, request.expected);
+  return framed(writer.take());
+}
+
+std::string encode_reply(std::uint64_t id, const Reply& reply) {
+  ByteWriter writer;
+  writer.put(id).put(static_cast<std::uint8_t>(reply.status.code()));
+  writer.put_string(reply.status.message());
+  put_optional(writer, reply.value);
+  writer.put(reply.number).put(static_cast<std::uint8_t>(reply.changed ? 1 : 0));
+  return framed(writer.take());
+}
+
+Result<std::size_t> decode_frame_header(std::string_view header) {
+  ByteReader reader(header);
+  const std::size_t length = reader.get<std::uint32_t>();
+  if (!reader.ok() || length == 0 || length > kFrameBytesMax) {
+    return bad_message("a frame", length);
+  }
+  return length;
+}
+
+Result<DecodedRequest> decode_request(std::string_view payload) {
+  ByteReader reader(payload);
+  DecodedRequest decoded;
+  decoded.id = reader.get<std::uint64_t>();
+  const auto operation = reader.get<std::uint8_t>();
+  if (operation == kHelloOperation) {
+    const auto magic = reader.get<std::uint64_t>();
+    Hello hello;
+    hello.client = reader.get<std::uint32_t>();
+    hello.clients = reader.get<std::uint32_t>();
+    if (!reader.ok() || !reader.at_end() || magic != kMagic) {
+      return bad_message("a hello", payload.size());
+    }
+    decoded.hello = hello;
+    return decoded;
+  }
+  if (operation == kGoodbyeOperation && reader.ok() && reader.at_end()) {
+    decoded.goodbye = true;
+    return decoded;
+  }
+  decoded.request.operation = static_cast<Operation>(operation);
+  decoded.request.key = reader.get_string();
+  decoded.request.value = reader.get_string();
+  decoded.request.delta = reader.get<std::int64_t>();
+  decoded.request.expected = get_optional(reader);
+  if (!reader.ok() || !reader.at_end() || operation > static_cast<std::uint8_t>(Operation::erase)) {
+    return bad_message("a request", payload.size());
+  }
+  return decoded;
+}
+
+Result<DecodedReply> decode_reply(std::string_view payload) {
+  ByteReader reader(payload);
+  DecodedReply decoded;
+  decoded.id = reader.get<std::uint64_t>();
+  const auto code = reader.get<std::uint8_t>();
+  std::string message = reader.get_string();
+  decoded.reply.value = get_optional(reader);
+  decoded.reply.number = reader.get<std::int64_t>();
+  decoded.reply.changed = reader.get<std::uint8_t>() != 0;
+  if (!reader.ok() || !reader.at_end() || code > static_cast<std::uint8_t>(StatusCode::internal)) {
+    return bad_message("a reply", payload.size());
+  }
+  decoded.reply.status = Status(static_cast<StatusCode>(code), std::move(message));
+  return decoded;
+}
+
+}  // namespace sluice::store

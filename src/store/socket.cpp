@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT
+#include "store/socket.hpp"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/system_error.hpp"
+
+namespace sluice::store {
+namespace {
+
+using base::Deadline;
+using base::Descriptor;
+using base::system_status;
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+SocketAddress abstract_address(const std::string& name) {
+  SocketAddress result;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  std::memcpy(&result.storage, &address, sizeof(address));
+  result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return result;
+}
+
+Result<std::vector<SocketAddress>> resolve(const Address& address, bool to_listen) {
+  if (address.kind == Address::Kind::unix_abstract) {
+    return std::vector<SocketAddress>{abstract_address(address.name)};
+  }
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV | (to_listen ? AI_PASSIVE : 0);
+  addrinfo* list = nullptr;
+  const int error =
+      ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
+  if (error != 0) {
+    const StatusCode code =
+        error == EAI_AGAIN ? StatusCode::unavailable : StatusCode::invalid_argument;
+    return Status(code, "cannot resolve host \"" + address.host + "\": " + ::gai_strerror(error));
+  }
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    SocketAddress one;
+    if (entry->ai_addrlen > sizeof(one.storage)) continue;
+    std::memcpy(&one.storage, entry->ai_addr, entry->ai_addrlen);
+    one.length = entry->ai_addrlen;
+    addresses.push_back(one);
+  }
+  return addresses;
+}
+
+Descriptor new_socket(const SocketAddress& address) {
+  return Descriptor(
+      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+// Requests and replies are small and alternate: waiting to fill a segment only costs time.
+void send_at_once(const Descriptor& socket) {
+  const int on = 1;
+  ::setsockopt(socket.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+// The error of one attempt, 0 when connected.
+int connect_error(const Descriptor& socket, const SocketAddress& address, Deadline deadline) {
+  while (::connect(socket.number(), address.get(), address.length) != 0) {
+    // A unix listener whose queue is full: it is there, and poll() cannot tell when there is room.
+    if (errno == EAGAIN && !deadline.expired()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
+    }
+    if (errno == EINPROGRESS || errno == EINTR) break;
+    return errno == EAGAIN ? ETIMEDOUT : errno;
+  }
+  pollfd entry{socket.number(), POLLOUT, 0};
+  if (poll_until({&entry, 1}, deadline) == 0) return ETIMEDOUT;
+  int error = 0;
+  socklen_t length = sizeof(error);
+  if (::getsockopt(socket.number(), SOL_SOCKET, SO_ERROR, &error, &length) != 0) return errno;
+  return error;
+}
+
+// A client that retries a free local port may be given that very port as its own and meet itself.
+bool is_connected_to_itself(const Descriptor& socket) {
+  SocketAddress own;
+  SocketAddress other;
+  own.length = sizeof(own.storage);
+  other.length = sizeof(other.storage);
+  const auto data = [](SocketAddress& address) {
+    return reinterpret_cast<sockaddr*>(&address.storage);
+  };
+  return ::getsockname(socket.number(), data(own), &own.length) == 0 &&
+         ::getpeername(socket.number(), data(other), &other.length) == 0 &&
+         own.length == other.length && std::memcmp(&own.storage, &other.storage, own.length) == 0;
+}
+
+Status deadline_status(const std::string& what, std::size_t done, std::size_t wanted) {
+  return Status(StatusCode::deadline_exceeded, what + ": the deadline passed after " +
+                                                   std::to_string(done) + " of " +
+                                                   std::to_string(wanted) + " bytes");
+}
+
+}  // namespace
+
+int poll_until(std::span<pollfd> entries, Deadline deadline) {
+  for (;;) {
+    const std::int64_t left = deadline.remaining_ns();
+    timespec timeout{};
+    timeout.tv_sec = static_cast<time_t>(left / 1'000'000'000);
+    timeout.tv_nsec = static_cast<long>(left % 1'000'000'000);
+    const int ready =
+        ::ppoll(entries.data(), entries.size(), deadline.is_never() ? nullptr : &timeout, nullptr);
+    if (ready > 0) return ready;
+    // EINTR is a signal, ENOMEM passes; nothing else can happen with valid entries.
+    if (deadline.expired()) return 0;
+  }
+}
+
+Result<Descriptor> listen_at(const Address& address) {
+  auto addresses = resolve(address, true);
+  if (!addresses.ok()) return addresses.status();
+  int error = EADDRNOTAVAIL;
+  for (const SocketAddress& one : *addresses) {
+    Descriptor socket = new_socket(one);
+    if (!socket.open()) {
+      error = errno;
+      continue;
+    }
+    const int on = 1;
+    if (address.kind == Address::Kind::tcp) {
+      ::setsockopt(socket.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    }
+    if (::bind(socket.number(), one.get(), one.length) == 0 &&
+        ::listen(socket.number(), SOMAXCONN) == 0) {
+      return socket;
+    }
+    error = errno;
+  }
+  return system_status(error, "cannot listen at " + to_string(address));
+}
+
+Result<std::uint16_t> bound_port(const Descriptor& listener) {
+  SocketAddress address;
+  address.length = sizeof(address.storage);
+  if (::getsockname(listener.number(), reinterpret_cast<sockaddr*>(&address.storage),
+                    &address.length) != 0) {
+    return system_status(errno, "cannot read the port of a listening socket");
+  }
+  if (address.storage.ss_family == AF_INET6) {
+    return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
+  }
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
+}
+
+Result<Descriptor> connect_to(const Address& address, Deadline deadline) {
+  auto addresses = resolve(address, false);
+  if (!addresses.ok()) return addresses.status();
+  int error = ECONNREFUSED;
+  for (const SocketAddress& one : *addresses) {
+    Descriptor socket = new_socket(one);
+    if (!socket.open()) {
+      return system_status(errno, "cannot create a socket");
+    }
+    error = connect_error(socket, one, deadline);
+    if (error == 0 && address.kind == Address::Kind::tcp) {
+      if (is_connected_to_itself(socket)) error = ECONNREFUSED;
+      send_at_once(socket);
+    }
+    if (error == 0) return socket;
+  }
+  const std::string what = "cannot connect to " + to_string(address);
+  if (error == ETIMEDOUT) {
+    return Status(StatusCode::unavailable, what + ": " + base::error_text(error));
+  }
+  return system_status(error, what);
+}
+
+Descriptor accept_from(const Descriptor& listener) {
+  Descriptor socket(::accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket.open()) send_at_once(socket);  // Refused by unix sockets, which do not need it.
+  return socket;
+}
+
+Status send_all(const Descriptor& socket, std::string_view bytes, Deadline deadline,
+                const std::string& what) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t sent =
+        ::send(socket.number(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+    if (sent >= 0) {
+      done += static_cast<std::size_t>(sent);
+    } else if (errno == EAGAIN) {
+      pollfd entry{socket.number(), POLLOUT, 0};
+      if (poll_until({&entry, 1}, deadline) == 0) {
+        return deadline_status(what, done, bytes.size());
+      }
+    } else if (errno != EINTR) {
+      return system_status(errno, what);
+    }
+  }
+  return {};
+}
+
+Status receive_all(const Descriptor& socket, std::span<char> bytes, Deadline deadline,
+                   const std::string& what) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got = ::recv(socket.number(), bytes.data() + done, bytes.size() - done, 0);
+    if (got > 0) {
+      done += static_cast<std::size_t>(got);
+    } else if (got == 0) {
+      return Status(StatusCode::unavailable, what + ": the other end closed the connection");
+    } else if (errno == EAGAIN) {
+      pollfd entry{socket.number(), POLLIN, 0};
+      if (poll_until({&entry, 1}, deadline) == 0) {
+        return deadline_status(what, done, bytes.size());
+      }
+    } else if (errno != EINTR) {
+      return system_status(errno, what);
+    }
+  }
+  return {};
+}
+
+Result<PeerCredentials> peer_credentials(const Descriptor& socket) {
+  ucred credentials{};
+  socklen_t length = sizeof(credentials);
+  if (::getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
+    return system_status(errno, "cannot read the credentials of a peer");
+  }
+  return PeerCredentials{credentials.pid, credentials.uid == ::geteuid()};
+}
+
+Result<std::string> random_name() {
+  std::array<unsigned char, 16> bytes{};
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t got = ::getrandom(bytes.data() + done, bytes.size() - done, 0);
+    if (got > 0) {
+      done += static_cast<std::size_t>(got);
+    } else if (errno != EINTR) {
+      return system_status(errno, "cannot get random bytes");
+    }
+  }
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string name;
+  for (const unsigned char byte : bytes) {
+    name += kDigits[byte >> 4U];
+    name += kDigits[byte & 15U];
+  }
+  return name;
+}
+
+}  // namespace sluice::store

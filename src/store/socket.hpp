@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <poll.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/deadline.hpp"
+#include "base/descriptor.hpp"
+#include "sluice/status.hpp"
+#include "store/address.hpp"
+
+/// Sockets with deadlines. Every socket made here is non-blocking and closed on exec.
+namespace sluice::store {
+
+/// poll() until something is ready or the deadline has passed: the number of ready entries, 0 for
+/// the deadline. Signals do not end it.
+int poll_until(std::span<pollfd> entries, base::Deadline deadline);
+
+/// A listening socket at the first address of the host that can be bound. tcp: port 0 in `address`
+/// takes a free one (see bound_port).
+Result<base::Descriptor> listen_at(const Address& address);
+Result<std::uint16_t> bound_port(const base::Descriptor& listener);
+
+/// One attempt. `unavailable`: nobody listens (yet), another attempt may do better.
+Result<base::Descriptor> connect_to(const Address& address, base::Deadline deadline);
+
+/// The next connection, or a closed descriptor if none is waiting.
+base::Descriptor accept_from(const base::Descriptor& listener);
+
+/// Sends, or receives, exactly these bytes. A peer's end gives `unavailable`; `what` leads
+/// messages.
+Status send_all(const base::Descriptor& socket, std::string_view bytes, base::Deadline deadline,
+                const std::string& what);
+Status receive_all(const base::Descriptor& socket, std::span<char> bytes, base::Deadline deadline,
+                   const std::string& what);
+
+/// The process at the other end of a unix socket, as the kernel says.
+struct PeerCredentials {
+  int pid = 0;  // 0: not of this process id namespace.
+  bool same_user = false;
+};
+Result<PeerCredentials> peer_credentials(const base::Descriptor& socket);
+
+/// 128 random bits as 32 hexadecimal digits.
+Result<std::string> random_name();
+
+}  // namespace sluice::store

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/deadline.hpp"
+#include "sluice/status.hpp"
+
+namespace sluice::store {
+
+inline constexpr std::size_t kKeyBytesMax = 1024;
+inline constexpr std::size_t kValueBytesMax = 1 << 20;
+/// Of all keys and values of one store together.
+inline constexpr std::size_t kStoreBytesMax = std::size_t{256} << 20;
+
+enum class Operation : std::uint8_t { set = 0, get, add, compare_and_set, erase };
+
+/// One call of a store, as data.
+struct Request {
+  Operation operation = Operation::set;
+  std::string key;
+  std::string value;                    // set: the value; compare_and_set: the desired one.
+  std::optional<std::string> expected;  // compare_and_set: nothing means "no such key".
+  std::int64_t delta = 0;               // add
+};
+
+/// Its answer; which fields count depends on the operation.
+struct Reply {
+  Status status;
+  std::optional<std::string> value;  // get; compare_and_set: the value now, if any.
+  std::int64_t number = 0;           // add: the sum.
+  bool changed = false;              // compare_and_set: swapped; erase: there was such a key.
+};
+
+/// A small key-value store that ranks use to find each other. Every call ends by its deadline.
+/// Keys are 1 to kKeyBytesMax bytes, values at most kValueBytesMax; others are refused with
+/// invalid_argument, and what would not fit into the store with out_of_memory.
+class Store {
+ public:
+  struct Swap {
+    bool swapped = false;
+    std::optional<std::string> value;  ///< What the key holds now; nothing: no such key.
+  };
+
+  virtual ~Store() = default;
+
+  Status set(std::string_view key, std::string_view value, base::Deadline deadline);
+  /// The value of a key; waits until somebody sets it.
+  Result<std::string> get(std::string_view key, base::Deadline deadline);
+  /// Adds to a decimal number (absent: 0) and returns the sum. A value that is no number, and a sum
+  /// beyond 64 bits, are refused and nothing changes.
+  Result<std::int64_t> add(std::string_view key, std::int64_t delta, base::Deadline deadline);
+  /// Sets the key to `desired` if it holds `expected` (nothing: if there is no such key).
+  Result<Swap> compare_and_set(std::string_view key, std::optional<std::string> expected,
+                               std::string_view desired, base::Deadline deadline);
+  /// Whether there was such a key.
+  Result<bool> erase(std::string_view key, base::Deadline deadline);
+
+ protected:
+  /// Carries out one valid request. The Status of the Result is about the way to the store; the one
+  /// in the reply is the store's own.
+  virtual Result<Reply> perform(const Request& request, base::Deadline deadline) = 0;
+
+ private:
+  Result<Reply> call(const Request& request, base::Deadline deadline);
+};
+
+/// Refuses what no store takes. Checked by the caller's side and again by a server.
+Status check_request(const Request& request);
+/// "key \"join/3\" did not come before the deadline".
+Status key_deadline_status(const std::string& key);
+
+}  // namespace sluice::store

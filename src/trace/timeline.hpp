@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "sluice/status.hpp"
+
+namespace sluice::trace {
+
+/// What a rank does within an operation; the same names on every engine.
+enum class Phase : std::uint8_t {
+  quantise,  // Encoding rows for the way.
+  put,       // Storing rows and headers at peers, or staging them.
+  count,     // Reading headers and numbering rows.
+  wait,      // Waiting for peers.
+  place,     // Moving received rows to where the user reads them.
+  sum,       // Forming sums of rows.
+};
+
+/// The phases of one rank, in order, while recording is on. Bounded: when full, it stops recording.
+class Timeline {
+ public:
+  void start(std::size_t events_max) {
+    events_.clear();
+    events_.reserve(events_max);
+    dropped_ = 0;
+    on_ = true;
+  }
+  bool on() const noexcept { return on_; }
+  void add(Phase phase, const char* operation, std::uint64_t epoch, std::int64_t begin_ns,
+           std::int64_t end_ns) noexcept {
+    if (events_.size() == events_.capacity()) {
+      ++dropped_;
+      return;
+    }
+    events_.push_back({begin_ns, end_ns, epoch, operation, phase});
+  }
+  /// Chrome trace format, which Perfetto reads: one process per rank, steady-clock microseconds.
+  Status write(const std::string& path, int rank) const;
+
+ private:
+  struct Event {
+    std::int64_t begin_ns;
+    std::int64_t end_ns;
+    std::uint64_t epoch;
+    const char* operation;  // "dispatch" or "combine"
+    Phase phase;
+  };
+
+  std::vector<Event> events_;
+  std::size_t dropped_ = 0;
+  bool on_ = false;
+};
+
+/// Records the time from construction to destruction, if the timeline is on.
+class Span {
+ public:
+  Span(Timeline& timeline, Phase phase, const char* operation, std::uint64_t epoch) noexcept
+      : timeline_(timeline.on() ? &timeline : nullptr),
+        begin_ns_(timeline_ != nullptr ? base::now_ns() : 0),
+        operation_(operation),
+        epoch_(epoch),
+        phase_(phase) {}
+  ~Span() {
+    if (timeline_ != nullptr) {
+      timeline_->add(phase_, operation_, epoch_, begin_ns_, base::now_ns());
+    }
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+ private:
+  Timeline* timeline_;
+  std::int64_t begin_ns_;
+  const char* operation_;
+  std::uint64_t epoch_;
+  Phase phase_;
+};
+
+}  // namespace sluice::trace
