@@ -85,7 +85,9 @@ struct DispatchOutputs {
 /// What dispatch returns. Rows that the library owns are valid until release(), which is also what
 /// the destructor does; a communicator reuses their memory after that.
 struct Received {
-  Status status;  ///< Not ok: a refusal. handle is valid all the same, and marked refused.
+  /// Not ok: a refusal (handle is valid all the same, and marked refused), or `mismatch`: a peer
+  /// made another call; its part was dropped, the rest is as it should be.
+  Status status;
   Handle handle;
   Report report;
   TensorView rows;
@@ -197,7 +199,8 @@ class SLUICE_API Communicator {
                 const DispatchOutputs& outputs = {}) {
     return dispatch(x, planned, options, outputs);
   }
-  /// The halves of dispatch. x must stay unchanged until the receive half has returned.
+  /// The halves of dispatch. In throughput mode receive halves of both kinds come in the order of all
+  /// send halves, on every rank. x must stay unchanged until the receive half has returned.
   DispatchTicket send_dispatch(ConstTensorView x, ConstTensorView topk_ids,
                                ConstTensorView topk_weights = {},
                                const DispatchOptions& options = {});

@@ -20,6 +20,7 @@ struct PendingHalf {
   std::uint64_t epoch = 0;
   Status status;
   bool row_weights = false;  // combine only
+  bool cached = false;       // dispatch only
 };
 
 class PendingHalves {
@@ -84,7 +85,7 @@ struct Communicator::Impl {
     send.timeout = timeout(options.deadline);
     Status status = check(send);
     const std::uint64_t epoch = engine->send_dispatch(send);
-    dispatches.push({epoch, status, false});
+    dispatches.push({epoch, status, false, send.cached.given()});
     return {std::move(status), epoch};
   }
 
@@ -96,17 +97,21 @@ struct Communicator::Impl {
                             : out_of_order("dispatch", ticket.epoch, dispatches);
       return received;
     }
-    Status status = dispatches.pop().status;
+    PendingHalf half = dispatches.pop();
+    Status status = std::move(half.status);
     const Status memory =
         outputs.handle.given() ? api::check_handle_memory(config, outputs.handle) : Status();
     if (memory.ok()) {
       received = engine->receive_dispatch(outputs);
     } else {
-      // Nothing is lost: the handle lies in the library's memory instead.
+      // The handle lies in the library's memory instead, and is that of a refusal.
       DispatchOutputs own_handle = outputs;
       own_handle.handle = {};
       received = engine->receive_dispatch(own_handle);
       if (status.ok()) status = memory;
+      if (received.handle.given() && !half.cached) {
+        static_cast<window::HandleHeader*>(received.handle.data())->refused = 1;
+      }
     }
     if (!status.ok()) received.status = std::move(status);
     return received;
@@ -219,7 +224,7 @@ CombineTicket Communicator::send_combine(ConstTensorView y, const Handle& handle
   send.timeout = impl_->timeout(options.deadline);
   Status status = api::check_combine(impl_->config, y, handle, options, send);
   const std::uint64_t epoch = impl_->engine->send_combine(send);
-  impl_->combines.push({epoch, status, options.row_weights.given()});
+  impl_->combines.push({epoch, status, options.row_weights.given(), false});
   return {std::move(status), epoch};
 }
 

@@ -2,8 +2,9 @@
 #pragma once
 
 #if defined(SLUICE_MUTANTS)
-#include <cstdlib>
-#include <cstring>
+#include <string>
+
+#include "base/environment.hpp"
 #endif
 
 /// Deliberate bugs, compiled in only for the test that each of them is found (tests/mutants). In a
@@ -11,25 +12,37 @@
 namespace sluice::base {
 
 enum class Mutant {
-  two_banks,            // Banks by parity, although two operations may be in flight.
-  guard_skipped,        // Banks are reused without proof.
-  guard_late,           // The guard asks for one epoch too few.
-  told_early,           // A send half tells its own epoch, not the last one read.
-  epoch_not_compared,   // Any epoch in a cell is taken for the awaited one.
-  publish_relaxed,      // The cell is stored without release.
-  cell_before_payload,  // The cell is published before the payload is written.
-  ring_before_publish,  // Peers are woken before the signal is there.
-  done_wait_skipped,    // A zero-copy input is given back while peers still read it.
-  stage_not_rotated,    // Every operation stages in the same place.
-  sum_descending,       // Terms are added in descending order of k.
-  duplicate_twice,      // A duplicate takes part at every k.
-  capacity_off_by_one,  // One row more than the capacity is stored.
-  lost_not_counted,     // Lost routes do not appear in the report.
-  lost_not_scaled,      // The sum is not renormalised when routes are lost.
-  suspect_forgiven,     // Suspicion ends with the operation.
-  mismatch_ignored,     // Cells of another codec or layout are taken.
-  bad_ids_kept,         // Ids out of range are clamped instead of dropped.
-  records_not_checked,  // The number of records of a cell is not compared.
+  two_banks,                 // Banks by parity, although two operations may be in flight.
+  guard_skipped,             // Banks are reused without proof.
+  guard_late,                // The guard asks for one epoch too few.
+  told_early,                // A send half tells its own epoch, not the last one read.
+  epoch_not_compared,        // Any epoch in a cell is taken for the awaited one.
+  publish_relaxed,           // The cell is stored without release.
+  cell_before_payload,       // The cell is published before the payload is written.
+  ring_before_publish,       // Peers are woken before the signal is there.
+  done_wait_skipped,         // A zero-copy input is given back while peers still read it.
+  stage_not_rotated,         // Every operation stages in the same place.
+  sum_descending,            // Terms are added in descending order of k.
+  duplicate_twice,           // A duplicate takes part at every k.
+  capacity_off_by_one,       // One row more than the capacity is stored.
+  lost_not_counted,          // Lost routes do not appear in the report.
+  lost_not_scaled,           // The sum is not renormalised when routes are lost.
+  look_back_skipped,         // Rows pulled from a source that gave this rank up are believed.
+  suspect_forgiven,          // Suspicion ends with the operation.
+  mismatch_ignored,          // Cells of another codec or layout are taken.
+  bad_ids_kept,              // Ids out of range are clamped instead of dropped.
+  records_not_checked,       // The number of records of a cell is not compared.
+  told_not_stored,           // Nobody is told what this rank has read.
+  tell_relaxed,              // What was read is told without release.
+  missing_accepted,          // Cells of missing ranks are looked at.
+  refused_taken,             // A refusing rank's cell is taken for an ordinary one.
+  lost_rows_not_zeroed,      // A cached dispatch leaves a lost source's rows as they were.
+  foreign_ids_sent,          // A record holds the routes of other ranks too.
+  scales_not_copied,         // Rows are received without their scales.
+  duplicate_weight_dropped,  // A duplicate's weight is not added to that of its lowest k.
+  given_weights_ignored,     // combine uses the weights of dispatch, whatever it was given.
+  surviving_counts_all,      // surviving_weight includes the lost routes.
+  single_unsorted,           // The single chain takes routes rank by rank, not by k.
 };
 
 #if defined(SLUICE_MUTANTS)
@@ -50,18 +63,31 @@ inline const char* mutant_name(Mutant mutant) noexcept {
     case Mutant::capacity_off_by_one: return "capacity_off_by_one";
     case Mutant::lost_not_counted: return "lost_not_counted";
     case Mutant::lost_not_scaled: return "lost_not_scaled";
+    case Mutant::look_back_skipped: return "look_back_skipped";
     case Mutant::suspect_forgiven: return "suspect_forgiven";
     case Mutant::mismatch_ignored: return "mismatch_ignored";
     case Mutant::bad_ids_kept: return "bad_ids_kept";
     case Mutant::records_not_checked: return "records_not_checked";
+    case Mutant::told_not_stored: return "told_not_stored";
+    case Mutant::tell_relaxed: return "tell_relaxed";
+    case Mutant::missing_accepted: return "missing_accepted";
+    case Mutant::refused_taken: return "refused_taken";
+    case Mutant::lost_rows_not_zeroed: return "lost_rows_not_zeroed";
+    case Mutant::foreign_ids_sent: return "foreign_ids_sent";
+    case Mutant::scales_not_copied: return "scales_not_copied";
+    case Mutant::duplicate_weight_dropped: return "duplicate_weight_dropped";
+    case Mutant::given_weights_ignored: return "given_weights_ignored";
+    case Mutant::surviving_counts_all: return "surviving_counts_all";
+    case Mutant::single_unsorted: return "single_unsorted";
   }
   return "";
 }
 
 /// Whether the environment selects this mutant (SLUICE_MUTANT=name). Read once.
 inline bool mutant(Mutant which) noexcept {
-  static const char* const selected = std::getenv("SLUICE_MUTANT");
-  return selected != nullptr && std::strcmp(selected, mutant_name(which)) == 0;
+  static const std::string selected =
+      Environment::at_start().get(Variable::mutant).value_or(std::string());
+  return selected == mutant_name(which);
 }
 #else
 constexpr bool mutant(Mutant /*which*/) noexcept {

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include <cstdlib>
-#include <string_view>
-
+#include "base/environment.hpp"
 #include "codec/row_kernels.hpp"
 
 namespace sluice::codec {
 namespace {
 
-const RowKernels& select() noexcept {
-  const char* const forced = std::getenv("SLUICE_KERNELS");
-  if (forced != nullptr && std::string_view(forced) == "portable") {
+const RowKernels& select() {
+  if (base::Environment::at_start().get(base::Variable::kernels) == "portable") {
     return portable_kernels();
   }
   // "avx2" and anything else: all sets give the same bits, so a name that this processor or build

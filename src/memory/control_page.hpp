@@ -46,6 +46,9 @@ struct alignas(4096) ControlPage {
   Doorbell doorbell;
   /// RankState; stored by its rank with release, loaded by peers with acquire.
   std::atomic<std::uint32_t> state{0};
+  /// Signs of life, on a line of their own: advanced by its rank, relaxed, while it waits and when
+  /// it ends a half; peers whose deadline has passed look whether it moved. Orders nothing.
+  alignas(64) std::atomic<std::uint64_t> beats{0};
 };
 
 static_assert(sizeof(ControlPage) == 4096);

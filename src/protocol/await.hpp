@@ -24,13 +24,13 @@ class Suspects {
   RankSet set_;
 };
 
-/// Waits until `ready(peer)` for every peer of `awaited`. Those that are gone (dead, left), or not
-/// ready when the waiter's deadline has passed, become suspects and are returned.
+/// Waits until `ready(peer)` for every peer of `awaited`. Those that are gone (dead, left), or
+/// overdue and not ready, become suspects and are returned.
 ///
 /// A peer that is gone is asked once more: it may have signalled just before its end.
 ///
-/// Waiter supplies the machine: gone(peer), expired(), prepare() and pause(); and is told of the
-/// end: arrived(peer) or gave_up(peer). prepare() comes before the conditions are looked at, so
+/// Waiter supplies the machine: gone(peer), overdue(peer), prepare() and pause(); and is told of
+/// the end: arrived(peer) or gave_up(peer). prepare() comes before the conditions are looked at, so
 /// that pause() may sleep without missing a signal.
 template <typename Waiter, typename Ready>
 RankSet await(Waiter& waiter, Suspects& suspects, const RankSet& awaited, int ranks,
@@ -49,10 +49,10 @@ RankSet await(Waiter& waiter, Suspects& suspects, const RankSet& awaited, int ra
   }
   while (left > 0) {
     waiter.prepare();
-    const bool expired = waiter.expired();
     for (int peer = 0; peer < ranks; ++peer) {
       if (!pending.contains(peer)) continue;
-      const bool given_up = waiter.gone(peer) || expired;  // Looked at before the last ready().
+      // Looked at before the last ready().
+      const bool given_up = waiter.gone(peer) || waiter.overdue(peer);
       if (ready(peer)) {
         pending.erase(peer);
         --left;

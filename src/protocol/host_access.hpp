@@ -18,6 +18,13 @@ struct HostAccess {
   static void store_relaxed(std::uint64_t& word, std::uint64_t value) noexcept {
     std::atomic_ref<std::uint64_t>(word).store(value, std::memory_order_relaxed);
   }
+  static void exchange(std::uint64_t& word, std::uint64_t value) noexcept {
+    std::atomic_ref<std::uint64_t>(word).exchange(value, std::memory_order_acq_rel);
+  }
+  /// A load that earlier loads of this thread cannot pass: an increment by nothing.
+  static std::uint64_t look_back(std::uint64_t& word) noexcept {
+    return std::atomic_ref<std::uint64_t>(word).fetch_add(0, std::memory_order_acq_rel);
+  }
 };
 
 static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);

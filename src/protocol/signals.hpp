@@ -36,6 +36,7 @@ bool arrived(const Cell& cell, std::uint64_t epoch) noexcept {
 /// sender writes after its guard.
 template <typename Access>
 void tell(std::uint64_t& word, std::uint64_t last_read) noexcept {
+  if (base::mutant(base::Mutant::tell_relaxed)) return Access::store_relaxed(word, last_read);
   Access::store_release(word, last_read);
 }
 
@@ -43,6 +44,22 @@ void tell(std::uint64_t& word, std::uint64_t last_read) noexcept {
 template <typename Access>
 std::uint64_t told(const std::uint64_t& word) noexcept {
   return Access::load_acquire(word);
+}
+
+/// Source to reader: you have been given up. Before the source reuses anything that the reader may
+/// still be pulling: the exchange is an acquire, so what the source writes later stays behind it.
+template <typename Access>
+void accuse(std::uint64_t& word) noexcept {
+  Access::exchange(word, 1);
+}
+
+/// Reader, after it has pulled rows of a source: whether the source had given it up, so that the
+/// rows may have been overwritten meanwhile. Pairs with accuse(): if the look comes first, its
+/// release orders the pulled loads before whatever the source writes after its exchange.
+template <typename Access>
+bool accused(std::uint64_t& word) noexcept {
+  if (base::mutant(base::Mutant::look_back_skipped)) return false;
+  return Access::look_back(word) != 0;
 }
 
 }  // namespace sluice::protocol

@@ -73,6 +73,7 @@ std::uint32_t distinct_routes(const std::int32_t* ids, std::uint32_t mask) noexc
 
 float merged_weight(const std::int32_t* ids, const float* weights, std::uint32_t mask,
                     int k) noexcept {
+  if (base::mutant(base::Mutant::duplicate_weight_dropped)) return weights[k];
   float sum = 0.0F;
   int count = 0;
   for (std::uint32_t left = mask; left != 0; left &= left - 1) {
@@ -104,7 +105,7 @@ void count_sends(const Routes& routes, const ExpertMap& map,
   std::vector<int> last_token(out.per_node.size(), -1);
   for (int token = 0; token < routes.tokens; ++token) {
     const std::int32_t* ids = routes.ids_of(token);
-    for (const Destination& to : Destinations(ids, routes.top_k, map).list()) {
+    for (const Destination& to : Destinations(ids, routes.top_k, map)) {
       ++out.per_rank[static_cast<std::size_t>(to.rank)];
       const auto node = static_cast<std::size_t>(rank_to_node[static_cast<std::size_t>(to.rank)]);
       if (last_token[node] != token) ++out.per_node[node];

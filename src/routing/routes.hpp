@@ -44,9 +44,12 @@ class Destinations {
  public:
   Destinations(const std::int32_t* ids, int top_k, const ExpertMap& map) noexcept;
 
-  std::span<const Destination> list() const noexcept {
+  std::span<const Destination> list() const& noexcept {
     return {list_.data(), static_cast<std::size_t>(count_)};
   }
+  std::span<const Destination> list() const&& = delete;  // The list would outlive its owner.
+  const Destination* begin() const noexcept { return list_.data(); }
+  const Destination* end() const noexcept { return list_.data() + count_; }
 
  private:
   std::array<Destination, kMaxTopk> list_;

@@ -8,17 +8,18 @@
 
 /// The bytes of one rank's window, one source for host and device.
 ///
-///   window        := lane[R] staging
-///   lane          := signals dispatch_bank[B] combine_bank[B]        (lane j is written by rank j
-///   only) signals       := told[2] cell[kinds][B] dispatch_bank := dispatch_header[S]
-///   dispatch_row[S] combine_bank  := given_weights[T][K] combine_mask[C] row_weights[C][K]
-///   combine_row[C] staging       := dispatch_stage[Sd] combine_stage[Sc]            (written by
-///   the owner, read by peers) dispatch_stage := dispatch_row[S] combine_stage  :=
-///   (combine_row[C])[R]
+///   window         := lane[R] staging
+///   lane           := signals dispatch_bank[B] combine_bank[B]    (lane j: written by rank j only)
+///   signals        := told[2] accusation cell[kinds][B]
+///   dispatch_bank  := dispatch_header[S] dispatch_row[S]
+///   combine_bank   := given_weights[S][K] combine_mask[C] row_weights[S][K] combine_row[C]
+///   staging        := dispatch_stage[Sd] combine_stage[Sc]        (written by its owner only)
+///   dispatch_stage := dispatch_row[S]
+///   combine_stage  := (combine_row[C])[R]
 ///
-/// S = T = slot_tokens (latency) or M (throughput). C = S, times min(K, max L) when `single` is
-/// permitted. Rows of a kind lie either in lanes (no stages) or in stages (no rows in lanes). A
-/// dispatch_row is an encoded row followed by its scales, padded to kRowAlignment.
+/// S = slot_tokens (latency) or M (throughput). C = S, times min(K, max L) if `single` may be used.
+/// Rows of a kind lie either in lanes (no stages) or in stages (no rows in lanes).
+/// A dispatch_row is an encoded row followed by its scales, padded to kRowAlignment.
 namespace sluice::window {
 
 inline constexpr std::size_t kLineBytes = 64;
@@ -68,6 +69,9 @@ class WindowLayout {
   constexpr std::size_t lane(int peer) const noexcept { return index(peer) * lane_bytes_; }
   constexpr std::size_t told(int peer, protocol::Kind kind) const noexcept {
     return lane(peer) + index(static_cast<int>(kind)) * kLineBytes;
+  }
+  constexpr std::size_t accusation(int peer) const noexcept {
+    return lane(peer) + index(protocol::kKinds) * kLineBytes;
   }
   constexpr std::size_t cell(int peer, protocol::CellKind kind, int bank) const noexcept {
     return lane(peer) + cells_offset_ +
@@ -169,7 +173,7 @@ constexpr WindowLayout::WindowLayout(const WindowShape& shape) noexcept : shape_
   const std::size_t slots = index(shape.tokens);
   const std::size_t combine_slots = index(this->combine_slots());
 
-  cells_offset_ = index(protocol::kKinds) * kLineBytes;
+  cells_offset_ = index(protocol::kKinds + 1) * kLineBytes;
   cells_end_ = round_up(
       cells_offset_ + index(protocol::kCellKinds) * index(shape.banks) * sizeof(protocol::Cell),
       kRowAlignment);

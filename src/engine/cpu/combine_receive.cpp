@@ -73,7 +73,7 @@ class HomeSum {
     expected_ = 0;
     answered_ = 0;
     for (const routing::Destination& from :
-         routing::Destinations(ids, context_.top_k(), context_.config.map).list()) {
+         routing::Destinations(ids, context_.top_k(), context_.config.map)) {
       expected_ |= from.mask;
       if (single_) {
         take_routes(from, ids, weights);
@@ -83,7 +83,7 @@ class HomeSum {
       if (outputs_.weights_home.given()) take_row_weights(from, token);
     }
     if (outputs_.weights_home.given()) clear_row_weights(token);
-    if (single_) sort_terms();
+    if (single_ && !mutant(Mutant::single_unsorted)) sort_terms();
     finish(token, weights);
   }
 
@@ -191,7 +191,8 @@ class HomeSum {
     const std::uint32_t lost = expected_ & ~answered_;
     if (!mutant(Mutant::lost_not_counted)) lost_ += std::popcount(lost);
     if (surviving_ != nullptr) {
-      const float surviving = weight_of(answered_, weights);
+      const auto counted = mutant(Mutant::surviving_counts_all) ? expected_ : answered_;
+      const float surviving = weight_of(counted, weights);
       std::memcpy(surviving_ + token * outputs_.surviving_weight.strides[0] *
                                    static_cast<std::ptrdiff_t>(sizeof(float)),
                   &surviving, sizeof(surviving));
@@ -245,7 +246,7 @@ void count_expected(const Context& context, CombineOperation& operation,
     const std::int32_t* ids =
         handle.topk_ids + static_cast<std::ptrdiff_t>(token) * context.top_k();
     for (const routing::Destination& from :
-         routing::Destinations(ids, context.top_k(), context.config.map).list()) {
+         routing::Destinations(ids, context.top_k(), context.config.map)) {
       operation.expected[static_cast<std::size_t>(from.rank)] +=
           single ? std::popcount(routing::distinct_routes(ids, from.mask)) : 1;
     }
@@ -272,6 +273,24 @@ void answer_with_weights(Context& context, CombineOperation& operation, const Ex
                                  operation.expected.data(), 0)
                          .accepted;
   answer_homes(context, operation);
+}
+
+// Sums all tokens and returns the number of lost routes. Pulled rows may change under the reader
+// when their owner has given it up: then the tokens are summed again without that rank, which is
+// missing.
+std::int64_t sum_tokens(Context& context, CombineOperation& operation, const HandleArrays& handle,
+                        RankSet accepted, const CombineOutputs& outputs, RankSet& missing) {
+  for (;;) {
+    HomeSum sum(context, operation, handle, accepted, outputs);
+    for (int token = 0; token < operation.tokens; ++token) sum.token(token);
+    const RankSet lost = context.throughput() ? look_back(context, accepted) : RankSet();
+    if (lost.empty()) return sum.lost_routes();
+    for (int rank = 0; rank < context.ranks(); ++rank) {
+      if (!lost.contains(rank)) continue;
+      accepted.erase(rank);
+      missing.insert(rank);
+    }
+  }
 }
 
 }  // namespace
@@ -305,9 +324,8 @@ CombineResult receive_combine(Context& context, CombineOperation& operation,
           verdict.first_mismatch, "combine", operation.epoch);
     }
     const trace::Span span(context.timeline, trace::Phase::sum, "combine", operation.epoch);
-    HomeSum sum(context, operation, handle, verdict.accepted, outputs);
-    for (int token = 0; token < operation.tokens; ++token) sum.token(token);
-    result.report.lost_routes = sum.lost_routes();
+    result.report.lost_routes =
+        sum_tokens(context, operation, handle, verdict.accepted, outputs, result.report.missing);
   }
   ++context.statistics.combines;
   close_receive(context, exchange, operation.zero_copy);

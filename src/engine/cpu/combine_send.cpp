@@ -100,7 +100,7 @@ class HomeAnswer {
     return handle_.route_rows + record * context_.top_k();
   }
   const float* weights(std::int64_t record) const noexcept {
-    if (weights_phase_) {
+    if (weights_phase_ && !mutant(Mutant::given_weights_ignored)) {
       return context_.lanes.given_weights_in(
           home_, bank_, static_cast<int>(record - handle_.source_offsets[home_]));
     }
@@ -264,8 +264,7 @@ void put_weights(Context& context, CombineOperation& operation) {
     for (int token = 0; token < operation.tokens; ++token) {
       const std::size_t first = static_cast<std::size_t>(token) * top_k;
       for (const routing::Destination& to :
-           routing::Destinations(handle.topk_ids + first, context.top_k(), context.config.map)
-               .list()) {
+           routing::Destinations(handle.topk_ids + first, context.top_k(), context.config.map)) {
         const int record = operation.next_slot[static_cast<std::size_t>(to.rank)]++;
         if (context.suspects.contains(to.rank)) continue;
         float* out = context.lanes.given_weights_out(to.rank, bank, record);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/mutants.hpp"
 #include "engine/cpu/context.hpp"
 #include "engine/cpu/handle_writer.hpp"
 #include "engine/cpu/handshake.hpp"
@@ -24,7 +25,6 @@ class RowPlacer {
   RowPlacer(Context& context, const DispatchOperation& operation, const HandleArrays& handle,
             const ReceiveBuffers& buffers)
       : context_(context),
-        operation_(operation),
         handle_(handle),
         rows_(buffers.rows),
         row_bytes_(codec::row_bytes(operation.request.codec, context.hidden())),
@@ -43,7 +43,7 @@ class RowPlacer {
       const int count = targets_of(record);
       if (count == 0) continue;
       if (!answered) {
-        zero(count);
+        if (!base::mutant(base::Mutant::lost_rows_not_zeroed)) zero(count);
         continue;
       }
       copy(from.base + static_cast<std::uint64_t>(handle_.record_token[record]) * from.stride,
@@ -101,6 +101,7 @@ class RowPlacer {
 
   void copy(const std::byte* record, int count) {
     context_.kernels.fan_out(record, row_bytes_, row_targets_.data(), count, streaming_);
+    if (base::mutant(base::Mutant::scales_not_copied)) return;
     if (scale_words_ > 0) write_scales(record + row_bytes_, count);
   }
 
@@ -127,7 +128,6 @@ class RowPlacer {
   }
 
   Context& context_;
-  const DispatchOperation& operation_;
   const HandleArrays& handle_;
   RowGrid rows_;
   RowGrid scales_;
@@ -147,15 +147,13 @@ void zero_padding(const HandleArrays& handle, const ReceiveBuffers& buffers, Row
   const auto zero = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < std::min(end, tensor_rows); ++row) placer.zero_row(row);
   };
-  if (handle.layout() == Layout::rank_major) {
-    zero(handle.header->rows, tensor_rows);
-    return;
+  if (handle.layout() != Layout::rank_major) {
+    for (std::int64_t expert = 0; expert < experts; ++expert) {
+      zero(handle.offsets[expert] + handle.counts[expert],
+           std::min(handle.offsets[expert + 1], handle.header->rows));
+    }
   }
-  for (std::int64_t expert = 0; expert < experts; ++expert) {
-    const std::int64_t end = expert + 1 < experts ? handle.offsets[expert + 1]
-                                                  : std::max(handle.offsets[experts], tensor_rows);
-    zero(handle.offsets[expert] + handle.counts[expert], end);
-  }
+  zero(handle.header->rows, tensor_rows);
 }
 
 void count_statistics(Context& context, const HandleArrays& handle) {
@@ -166,26 +164,45 @@ void count_statistics(Context& context, const HandleArrays& handle) {
   }
 }
 
-// A cached dispatch reads the routing of its handle; its own report is in Received only.
+// A cached dispatch reads the routing of its handle (or of a copy, in memory that the caller gave);
+// its own report is in Received only.
 Handle handle_of(Context& context, const DispatchOperation& operation,
                  const DispatchOutputs& outputs) {
-  if (operation.request.cached.given() && !operation.request.refused) {
-    return operation.request.cached;
+  const Handle& cached = operation.request.cached;
+  if (cached.given() && !operation.request.refused) {
+    if (!outputs.handle.given() || outputs.handle.data() == cached.data()) return cached;
+    std::memcpy(outputs.handle.data(), cached.data(), context.handle_layout.bytes);
+    return outputs.handle;
   }
   if (outputs.handle.given()) return outputs.handle;
   std::shared_ptr<void> memory = context.handle_buffers.take(context.handle_layout.bytes);
   return memory == nullptr ? Handle() : Handle(std::move(memory), context.handle_layout.bytes);
 }
 
-void place_rows(Context& context, const DispatchOperation& operation, const HandleArrays& handle,
-                const RankSet& accepted, const ReceiveBuffers& buffers, bool pad) {
+// Copies the rows of the accepted sources and zeroes those of others. Returns sources whose rows
+// may have changed while they were copied: theirs are zeroed too.
+RankSet place_rows(Context& context, const DispatchOperation& operation, const HandleArrays& handle,
+                   const RankSet& accepted, const ReceiveBuffers& buffers, bool pad) {
   const trace::Span span(context.timeline, trace::Phase::place, "dispatch", operation.epoch);
   RowPlacer placer(context, operation, handle, buffers);
   for (int step = 0; step < context.ranks(); ++step) {
     const int source = (context.rank() + 1 + step) % context.ranks();
     placer.place(source, accepted.contains(source));
   }
+  const RankSet lost = look_back(context, accepted);
+  for (int source = 0; source < context.ranks(); ++source) {
+    if (lost.contains(source)) placer.place(source, /*answered=*/false);
+  }
   if (pad) zero_padding(handle, buffers, placer);
+  return lost;
+}
+
+// A source that was lost after its rows had been numbered: they keep their numbers, without a
+// source.
+void drop_source(const HandleArrays& handle, int source) {
+  handle.header->accepted.erase(source);
+  std::fill(handle.record_rank + handle.source_offsets[source],
+            handle.record_rank + handle.source_offsets[source + 1], -1);
 }
 
 }  // namespace
@@ -238,7 +255,13 @@ Received receive_dispatch(Context& context, DispatchOperation& operation,
                          request.codec, handle.header->rows},
                         context.row_buffers);
     if (buffers) {
-      place_rows(context, operation, handle, verdict.accepted, *buffers, outputs.zero_padding);
+      const RankSet lost =
+          place_rows(context, operation, handle, verdict.accepted, *buffers, outputs.zero_padding);
+      for (int source = 0; source < context.ranks(); ++source) {
+        if (!lost.contains(source)) continue;
+        received.report.missing.insert(source);
+        if (!cached) drop_source(handle, source);
+      }
       received.rows = buffers->rows;
       received.scales = buffers->scales;
       received.owner = std::move(buffers->owner);

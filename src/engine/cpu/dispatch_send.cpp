@@ -66,7 +66,7 @@ void write_header(const Context& context, std::byte* out, int token, const std::
   auto* out_ids =
       reinterpret_cast<std::int16_t*>(out + window::DispatchHeaderLayout::ids_offset(top_k));
   for (int k = 0; k < top_k; ++k) {
-    const bool here = ((mask >> k) & 1U) != 0;
+    const bool here = ((mask >> k) & 1U) != 0 || (mutant(Mutant::foreign_ids_sent) && ids[k] >= 0);
     out_weights[k] = here ? weights[k] : 0.0F;
     out_ids[k] = here ? static_cast<std::int16_t>(context.config.map.local_of(ids[k])) : -1;
   }
@@ -120,7 +120,7 @@ void put_headers(Context& context, DispatchOperation& operation, const routing::
   for (int token = 0; token < routes.tokens; ++token) {
     const std::int32_t* ids = routes.ids_of(token);
     for (const routing::Destination& to :
-         routing::Destinations(ids, routes.top_k, context.config.map).list()) {
+         routing::Destinations(ids, routes.top_k, context.config.map)) {
       const int slot = operation.sent[static_cast<std::size_t>(to.rank)]++;
       if (cached || context.suspects.contains(to.rank)) continue;
       write_header(context, context.lanes.dispatch_header_out(to.rank, bank, slot), token, ids,

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/log.hpp"
 #include "base/mutants.hpp"
 #include "base/test_point.hpp"
 #include "engine/cpu/waiter.hpp"
@@ -35,11 +36,15 @@ RankSet await(Context& context, const Exchange& exchange, const char* what, cons
   const trace::Span span(context.timeline, trace::Phase::wait, name_of(exchange.kind),
                          exchange.epoch);
   const std::int64_t start_ns = base::now_ns();
-  Waiter waiter(*context.group, base::Deadline::after(exchange.timeout),
+  Waiter waiter(*context.group, context.lanes, exchange.timeout,
                 {name_of(exchange.kind), what, exchange.epoch},
                 context.statistics.wait_ns_per_source);
   const RankSet missing =
       protocol::await(waiter, context.suspects, awaited, context.ranks(), ready);
+  for (int peer = 0; peer < context.ranks(); ++peer) {
+    // Before anything that the peer may still be pulling is reused; see look_back().
+    if (missing.contains(peer)) protocol::accuse<HostAccess>(context.lanes.accusation_out(peer));
+  }
   *exchange.wait_ns += base::now_ns() - start_ns;
   return missing;
 }
@@ -49,21 +54,39 @@ void ring(Context& context, int peer) noexcept {
 }
 
 void tell_peers(Context& context, Kind kind) noexcept {
+  if (mutant(Mutant::told_not_stored)) return;
   const RankSet peers = active_peers(context);
   for (int peer = 0; peer < context.ranks(); ++peer) {
-    if (!peers.contains(peer)) continue;
-    // Pairs with the load in await_told() of the peer.
-    protocol::tell<HostAccess>(context.lanes.told_out(peer, kind), context.last_read(kind));
-    ring(context, peer);
+    // Pairs with the load in has_told() of the peer.
+    if (peers.contains(peer)) {
+      protocol::tell<HostAccess>(context.lanes.told_out(peer, kind), context.last_read(kind));
+    }
   }
+}
+
+void ring_peers(Context& context) noexcept {
+  const RankSet peers = active_peers(context);
+  for (int peer = 0; peer < context.ranks(); ++peer) {
+    if (peers.contains(peer)) ring(context, peer);
+  }
+}
+
+bool has_told(const Context& context, Kind kind, int peer, std::uint64_t epoch) noexcept {
+  return protocol::told<HostAccess>(context.lanes.told_in(peer, kind)) >= epoch;
+}
+
+bool all_told(const Context& context, Kind kind, std::uint64_t epoch) noexcept {
+  const RankSet peers = active_peers(context);
+  for (int peer = 0; peer < context.ranks(); ++peer) {
+    if (peers.contains(peer) && !has_told(context, kind, peer, epoch)) return false;
+  }
+  return true;
 }
 
 // Waits until every peer has told that it has read `epoch`.
 void await_told(Context& context, const Exchange& exchange, std::uint64_t epoch, const char* what) {
-  if (epoch == 0) return;
-  await(context, exchange, what, active_peers(context), [&](int peer) {
-    return protocol::told<HostAccess>(context.lanes.told_in(peer, exchange.kind)) >= epoch;
-  });
+  await(context, exchange, what, active_peers(context),
+        [&](int peer) { return has_told(context, exchange.kind, peer, epoch); });
 }
 
 }  // namespace
@@ -81,16 +104,21 @@ void open_send(Context& context, const Exchange& exchange) {
   if (mutant(Mutant::told_early)) context.last_read(exchange.kind) = exchange.epoch;
   tell_peers(context, exchange.kind);
   test_point(TestPoint::before_guard, context.rank());
-  await_told(context, exchange, protocol::guard_epoch(exchange.epoch, reuse_depth(context)),
-             "guard");
+  const std::uint64_t guard = protocol::guard_epoch(exchange.epoch, reuse_depth(context));
+  if (!all_told(context, exchange.kind, guard)) {
+    // Peers that sleep in their guard have not been woken for what was told above: who goes on at
+    // once wakes them with its cells, who waits itself must do it here.
+    ring_peers(context);
+    await_told(context, exchange, guard, "guard");
+  }
   test_point(TestPoint::before_payload, context.rank());
 }
 
 void publish_cell(Context& context, const Exchange& exchange, int peer, protocol::CellKind cell,
                   const protocol::CellContent& content) {
+  if (mutant(Mutant::ring_before_publish)) ring(context, peer);
   test_point(TestPoint::before_publish, context.rank(), peer);
   const int bank = protocol::bank_of(exchange.epoch, context.config.window.banks);
-  if (mutant(Mutant::ring_before_publish)) ring(context, peer);
   // Pairs with the load in await_cells() of the peer.
   protocol::publish<HostAccess>(context.lanes.cell_out(peer, cell, bank), content, exchange.epoch);
   if (!mutant(Mutant::ring_before_publish)) ring(context, peer);
@@ -117,11 +145,28 @@ RankSet await_cells(Context& context, const Exchange& exchange, protocol::CellKi
   return missing;
 }
 
+RankSet look_back(Context& context, const RankSet& sources) {
+  RankSet lost;
+  for (int source = 0; source < context.ranks(); ++source) {
+    if (source == context.rank() || !sources.contains(source)) continue;
+    // Pairs with protocol::accuse in await() of the source.
+    if (!protocol::accused<HostAccess>(context.lanes.accusation_in(source))) continue;
+    lost.insert(source);
+    context.suspects.suspect(source);
+    protocol::accuse<HostAccess>(context.lanes.accusation_out(source));
+    base::log_warn("rank {}: gave up rank {}: it has given this rank up while its rows were read",
+                   context.rank(), source);
+  }
+  return lost;
+}
+
 void close_receive(Context& context, const Exchange& exchange, bool zero_copy) {
   test_point(TestPoint::before_done, context.rank());
   context.last_read(exchange.kind) = exchange.epoch;
+  beat(*context.group);
   if (context.throughput()) {
     tell_peers(context, exchange.kind);
+    ring_peers(context);
     if (zero_copy && !mutant(Mutant::done_wait_skipped)) {
       await_told(context, exchange, exchange.epoch, "done");
     }
@@ -134,9 +179,9 @@ Verdict judge_cells(const Context& context, protocol::CellKind cell, int bank,
                     const std::int32_t* expected, std::int32_t records_max) {
   Verdict verdict;
   for (int peer = 0; peer < context.ranks(); ++peer) {
-    if (missing.contains(peer)) continue;
+    if (missing.contains(peer) && !mutant(Mutant::missing_accepted)) continue;
     const protocol::CellContent& seen = context.lanes.cell_in(peer, cell, bank).content;
-    if ((seen.flags & protocol::cell_flags::kRefused) != 0) {
+    if ((seen.flags & protocol::cell_flags::kRefused) != 0 && !mutant(Mutant::refused_taken)) {
       verdict.refused.insert(peer);
       continue;
     }

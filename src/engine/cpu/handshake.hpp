@@ -34,6 +34,10 @@ void publish_cell(Context& context, const Exchange& exchange, int peer, protocol
 /// A weights cell may be replaced by the operation's combine cell: then the peer made another call.
 RankSet await_cells(Context& context, const Exchange& exchange, protocol::CellKind cell);
 
+/// After rows of `sources` have been pulled: those among them that had given this rank up by then,
+/// so that what was pulled may be anything. They become suspects; the caller drops their rows.
+RankSet look_back(Context& context, const RankSet& sources);
+
 /// End of a receive half: everything of this epoch has been read. Throughput: peers are told at
 /// once, and with `zero_copy` this waits until all of them have read what they pull from the
 /// caller.

@@ -25,6 +25,12 @@ class Lanes {
   std::uint64_t& told_in(int peer, protocol::Kind kind) const noexcept {
     return *at<std::uint64_t>(rank_, layout_->told(peer, kind));
   }
+  std::uint64_t& accusation_out(int peer) const noexcept {
+    return *at<std::uint64_t>(peer, layout_->accusation(rank_));
+  }
+  std::uint64_t& accusation_in(int peer) const noexcept {
+    return *at<std::uint64_t>(rank_, layout_->accusation(peer));
+  }
   protocol::Cell& cell_out(int peer, protocol::CellKind kind, int bank) const noexcept {
     return *at<protocol::Cell>(peer, layout_->cell(rank_, kind, bank));
   }

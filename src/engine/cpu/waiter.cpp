@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/log.hpp"
+#include "protocol/host_access.hpp"
 
 namespace sluice::engine::cpu {
 namespace {
@@ -19,6 +20,8 @@ constexpr int kYields = 64;
 // Deaths and signals ring the doorbell, so a sleep only bounds how late an expired deadline is
 // seen.
 constexpr std::int64_t kSleepNsMax = 20'000'000;
+// After the deadline, while a peer shows signs of life.
+constexpr std::int64_t kLateSleepNs = 2'000'000;
 
 int spins_for(int ranks) noexcept {
   static const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
@@ -35,10 +38,18 @@ void relax() noexcept {
 
 }  // namespace
 
-Waiter::Waiter(bootstrap::Group& group, base::Deadline deadline, const WaitPurpose& purpose,
-               std::span<std::int64_t> wait_ns) noexcept
+void beat(bootstrap::Group& group) noexcept {
+  // Only its rank stores it, so no read-modify-write is needed. Read by Waiter::overdue of peers.
+  std::atomic<std::uint64_t>& beats = group.control(group.rank()).beats;
+  beats.store(beats.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+Waiter::Waiter(bootstrap::Group& group, const Lanes& lanes, std::chrono::nanoseconds timeout,
+               const WaitPurpose& purpose, std::span<std::int64_t> wait_ns) noexcept
     : group_(group),
-      deadline_(deadline),
+      lanes_(lanes),
+      timeout_(timeout),
+      deadline_(base::Deadline::after(timeout)),
       purpose_(purpose),
       wait_ns_(wait_ns),
       start_ns_(base::now_ns()),
@@ -47,9 +58,23 @@ Waiter::Waiter(bootstrap::Group& group, base::Deadline deadline, const WaitPurpo
 bool Waiter::gone(int peer) const noexcept {
   if (peer == group_.rank()) return false;
   if (group_.is_dead(peer)) return true;
+  // It has given this rank up: nothing more comes. Pairs with protocol::accuse.
+  if (protocol::HostAccess::load_acquire(lanes_.accusation_in(peer)) != 0) return true;
   // Pairs with the release store in Group::leave.
   return group_.control(peer).state.load(std::memory_order_acquire) ==
          static_cast<std::uint32_t>(memory::RankState::left);
+}
+
+bool Waiter::overdue(int peer) noexcept {
+  if (!deadline_.expired()) return false;
+  if (!sleeper_) return true;  // Too short a wait to see signs of life.
+  Watched& watched = watched_[static_cast<std::size_t>(peer)];
+  const std::int64_t now_ns = base::now_ns();
+  if (now_ns < watched.due_ns) return false;
+  const std::uint64_t beats = beats_of(peer);
+  if (beats == watched.beats || watched.extensions >= group_.size() - 1) return true;
+  watched = {now_ns + timeout_.count(), beats, watched.extensions + 1};
+  return false;
 }
 
 void Waiter::prepare() noexcept {
@@ -65,10 +90,23 @@ void Waiter::pause() noexcept {
   } else if (!sleeper_) {
     // The conditions are looked at once more before the first sleep: signals that came before the
     // announcement did not ring.
+    start_watching();
     sleeper_.emplace(group_.control(group_.rank()).doorbell);
   } else {
-    sleeper_->sleep(std::min(deadline_.remaining_ns(), kSleepNsMax));
+    beat(group_);
+    const std::int64_t left_ns = deadline_.remaining_ns();
+    sleeper_->sleep(left_ns > 0 ? std::min(left_ns, kSleepNsMax) : kLateSleepNs);
   }
+}
+
+void Waiter::start_watching() noexcept {
+  for (int peer = 0; peer < group_.size(); ++peer) {
+    watched_[static_cast<std::size_t>(peer)] = {deadline_.at_ns(), beats_of(peer), 0};
+  }
+}
+
+std::uint64_t Waiter::beats_of(int peer) const noexcept {
+  return group_.control(peer).beats.load(std::memory_order_relaxed);
 }
 
 void Waiter::arrived(int peer) noexcept {
@@ -78,10 +116,15 @@ void Waiter::arrived(int peer) noexcept {
 void Waiter::gave_up(int peer) noexcept {
   const std::int64_t waited_ns = base::now_ns() - start_ns_;
   wait_ns_[static_cast<std::size_t>(peer)] += waited_ns;
+  const char* reason = "its deadline has passed";
+  if (protocol::HostAccess::load_acquire(lanes_.accusation_in(peer)) != 0) {
+    reason = "it has given this rank up";
+  } else if (gone(peer)) {
+    reason = "it has ended";
+  }
   base::log_warn("rank {}: gave up rank {} ({} {}, epoch {}) after {:.3f} s: {}", group_.rank(),
                  peer, purpose_.operation, purpose_.what, purpose_.epoch,
-                 static_cast<double>(waited_ns) * 1e-9,
-                 gone(peer) ? "it has ended" : "its deadline has passed");
+                 static_cast<double>(waited_ns) * 1e-9, reason);
 }
 
 }  // namespace sluice::engine::cpu

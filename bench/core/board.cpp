@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+#include "board.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/deadline.hpp"
+
+namespace sluice::bench {
+namespace {
+
+constexpr std::size_t kHeaderBytes = 4096;
+
+}  // namespace
+
+std::size_t Board::bytes(int series, int iterations) noexcept {
+  return kHeaderBytes +
+         sizeof(double) * static_cast<std::size_t>(series) * static_cast<std::size_t>(iterations);
+}
+
+Board::Board(std::vector<std::byte*> pieces, int rank, int series, int iterations,
+             double deadline_s, std::function<int()> dead_peer)
+    : pieces_(std::move(pieces)),
+      rank_(rank),
+      iterations_(iterations),
+      deadline_s_(deadline_s),
+      dead_peer_(std::move(dead_peer)) {
+  static_assert(sizeof(Header) <= kHeaderBytes);
+  static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+  (void)series;
+  // Zeroed memory is a fresh header: nothing is constructed, since peers may already be using it.
+  spins_ = get_nprocs() >= ranks() ? 20000 : 0;
+}
+
+Board::Header& Board::header(int rank) const noexcept {
+  return *std::launder(reinterpret_cast<Header*>(pieces_[static_cast<std::size_t>(rank)]));
+}
+
+RankRecord& Board::record(int rank) const noexcept {
+  return header(rank).record;
+}
+
+std::span<double> Board::samples(int rank, int series) const noexcept {
+  const std::size_t count = static_cast<std::size_t>(iterations_);
+  double* first = reinterpret_cast<double*>(pieces_[static_cast<std::size_t>(rank)] + kHeaderBytes);
+  return {first + static_cast<std::size_t>(series) * count, count};
+}
+
+Result<std::int64_t> Board::pass() {
+  Gate& gate = header(0).gate;
+  // Acquire: the count of the last generation was reset before its release.
+  const std::uint32_t generation = gate.generation.load(std::memory_order_acquire);
+  // Acquire and release: whatever a rank did before arriving happened before anybody's start.
+  const std::uint32_t before = gate.arrived.fetch_add(1, std::memory_order_acq_rel);
+  if (before + 1 == static_cast<std::uint32_t>(ranks())) {
+    gate.arrived.store(0, std::memory_order_relaxed);
+    gate.start_ns.store(base::now_ns(), std::memory_order_relaxed);
+    // Pairs with the acquire loads of the waiting ranks below.
+    gate.generation.store(generation + 1, std::memory_order_release);
+    return gate.start_ns.load(std::memory_order_relaxed);
+  }
+  const base::Deadline deadline =
+      base::Deadline::after(std::chrono::nanoseconds(static_cast<std::int64_t>(deadline_s_ * 1e9)));
+  for (int turn = 0; gate.generation.load(std::memory_order_acquire) == generation; ++turn) {
+    if (turn < spins_) continue;
+    sched_yield();
+    if (turn % 256 != 0) continue;
+    // Pairs with the release store in fail().
+    if (gate.failed.load(std::memory_order_acquire) != 0) return failure();
+    const int dead = dead_peer_ ? dead_peer_() : -1;
+    if (dead >= 0) {
+      return Status(
+          StatusCode::unavailable,
+          fmt::format("rank {} ended while rank {} waited for the common start", dead, rank_));
+    }
+    if (deadline.expired()) {
+      return Status(
+          StatusCode::deadline_exceeded,
+          fmt::format("rank {} waited {} s for the common start; {} of {} ranks came", rank_,
+                      deadline_s_, gate.arrived.load(std::memory_order_relaxed), ranks()));
+    }
+  }
+  return gate.start_ns.load(std::memory_order_relaxed);
+}
+
+void Board::fail(const Status& status) noexcept {
+  Header& own = header(rank_);
+  const std::string& message = status.message();
+  const std::size_t length = std::min(message.size(), sizeof(own.record.error) - 1);
+  std::memcpy(own.record.error, message.data(), length);
+  own.record.error[length] = '\0';
+  std::uint32_t nobody = 0;
+  // Release: the message is complete for whoever sees the number.
+  header(0).gate.failed.compare_exchange_strong(nobody, static_cast<std::uint32_t>(rank_) + 1,
+                                                std::memory_order_release,
+                                                std::memory_order_relaxed);
+}
+
+Status Board::failure() const {
+  const int rank = static_cast<int>(header(0).gate.failed.load(std::memory_order_acquire)) - 1;
+  return Status(StatusCode::unavailable,
+                fmt::format("rank {} gave up: {}", rank, record(rank).error));
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sluice/status.hpp"
+
+namespace sluice::bench {
+
+/// The benchmark's own common start: the last rank to arrive notes the time and lets all go.
+struct alignas(64) Gate {
+  std::atomic<std::uint32_t> arrived{0};
+  std::atomic<std::uint32_t> generation{0};  // Release store by the last; acquire loads by others.
+  std::atomic<std::int64_t> start_ns{0};     // Ordered by generation.
+  std::atomic<std::uint32_t> failed{0};      // 1 + the first rank that gave up.
+};
+
+/// What one rank leaves for the report, besides its samples.
+struct RankRecord {
+  static constexpr int kContestantsMax = 4;
+  double dispatch_wire_bytes[kContestantsMax] = {};  ///< Mean of one operation.
+  double combine_wire_bytes[kContestantsMax] = {};
+  std::int64_t wrong[kContestantsMax] = {};
+  char error[512] = {};
+};
+
+/// Zeroed memory that all ranks of the run share, one piece per rank: the gate, the samples and the
+/// records. Any means of sharing will do; the board does not own the memory.
+class Board {
+ public:
+  /// Bytes that every rank contributes.
+  static std::size_t bytes(int series, int iterations) noexcept;
+
+  /// `dead_peer` returns a rank known to have died, or -1; it is asked while waiting.
+  Board(std::vector<std::byte*> pieces, int rank, int series, int iterations, double deadline_s,
+        std::function<int()> dead_peer);
+
+  int rank() const noexcept { return rank_; }
+  int ranks() const noexcept { return static_cast<int>(pieces_.size()); }
+  int iterations() const noexcept { return iterations_; }
+
+  /// Waits for all ranks; the common start in nanoseconds of the steady clock.
+  Result<std::int64_t> pass();
+  /// Tells the others that this rank gives up and why.
+  void fail(const Status& status) noexcept;
+
+  /// One number per iteration of `rank` in `series`.
+  std::span<double> samples(int rank, int series) const noexcept;
+  RankRecord& record(int rank) const noexcept;
+
+ private:
+  struct Header {
+    Gate gate;  // Rank 0's is the one used.
+    RankRecord record;
+  };
+
+  Header& header(int rank) const noexcept;
+  Status failure() const;
+
+  std::vector<std::byte*> pieces_;
+  int rank_;
+  int iterations_;
+  double deadline_s_;
+  std::function<int()> dead_peer_;
+  int spins_;
+};
+
+}  // namespace sluice::bench

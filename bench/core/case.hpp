@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "sluice/communicator.hpp"
+
+namespace sluice::bench {
+
+/// How the tokens choose their experts; docs/benchmarking.md defines each.
+enum class Distribution : std::uint8_t { uniform, zipf, hot, grouped };
+
+/// uniform | zipf:S | hot:N | grouped:G.
+struct RoutingSpec {
+  Distribution distribution = Distribution::uniform;
+  double parameter = 0.0;
+
+  static Result<RoutingSpec> parse(std::string_view text);
+  std::string text() const;
+};
+
+/// What is measured: equal on all ranks of one run.
+struct Case {
+  int ranks = 4;
+  int tokens = 128;
+  int hidden = 7168;
+  int top_k = 8;
+  int experts = 256;
+  Layout layout = Layout::expert_slab;
+  Mode mode = Mode::automatic;
+  Codec dispatch_codec{CodecKind::fp8, ScaleForm::f32, 128};
+  CodecKind combine_codec = CodecKind::bf16;
+  Reduce reduce = Reduce::rank;
+  YMemory y_memory = YMemory::ordinary;
+  bool registered = false;  ///< x and y lie in memory of Communicator::allocate.
+  int slot_tokens = 0;
+  int in_flight = 2;
+  std::int64_t slab_rows = 0;  ///< Rows per expert of expert_slab; 0: ranks * tokens.
+  RoutingSpec routing;
+  int sets = 8;
+  int iterations = 200;
+  int warmup = 20;
+  std::uint64_t seed = 1;
+  double deadline_s = 30.0;
+
+  /// The mode that `automatic` means for this shape.
+  Mode resolved_mode() const noexcept;
+  /// Fills what depends on other fields, then checks every range.
+  Status settle();
+
+  int first_expert(int rank) const noexcept;
+  int local_experts(int rank) const noexcept;
+  int rank_of_expert(int expert) const noexcept;
+  std::int64_t slab_rows_or_default() const noexcept;
+
+  Shape shape() const noexcept;
+  CommunicatorOptions communicator_options() const;
+};
+
+Result<Layout> parse_layout(std::string_view text);
+Result<Mode> parse_mode(std::string_view text);
+/// bf16, f16, f32, fp8, fp8:pow2, fp8:ue8m0, each fp8 with an optional ":GROUP".
+Result<Codec> parse_codec(std::string_view text);
+Result<CodecKind> parse_combine_codec(std::string_view text);
+Result<Reduce> parse_reduce(std::string_view text);
+Result<YMemory> parse_y_memory(std::string_view text);
+std::string codec_text(const Codec& codec);
+std::string_view y_memory_text(YMemory y_memory) noexcept;
+
+}  // namespace sluice::bench

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sluice/status.hpp"
+
+namespace sluice::bench {
+
+/// Bytes that this rank exchanged with other ranks, mean of one operation.
+struct Traffic {
+  double dispatch_bytes = 0.0;
+  double combine_bytes = 0.0;
+};
+
+/// What the report makes of a contestant.
+enum class Role : std::uint8_t {
+  ours,
+  peer,          ///< What ours is compared with.
+  peer_variant,  ///< Compared with as well, but not what decides.
+  floor,         ///< Parts of the peer's work alone.
+};
+
+/// Something that is timed: Sluice, its peer, or a lower bound. The timing loop knows nothing else.
+class Contestant {
+ public:
+  virtual ~Contestant() = default;
+
+  virtual std::string name() const = 0;
+  virtual Role role() const = 0;
+  /// Names of what is timed, in the order in which one iteration runs it. All but
+  /// the floor have "dispatch", "combine", "pair".
+  virtual std::vector<std::string> operations() const = 0;
+  /// Runs one operation on a data set. Collective.
+  virtual Status run(int operation, int set) = 0;
+  /// Between warm-up and the timed iterations.
+  virtual void start_counting() {}
+  virtual Traffic traffic() const { return {}; }
+  /// Poisons the outputs, runs a pair, and returns how many values are wrong. Collective.
+  virtual Result<std::int64_t> check(int set) = 0;
+};
+
+inline constexpr int kDispatch = 0;
+inline constexpr int kCombine = 1;
+inline constexpr int kPair = 2;
+
+}  // namespace sluice::bench

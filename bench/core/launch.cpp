@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: MIT
+#include "launch.hpp"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "run_rank.hpp"
+
+namespace sluice::bench {
+namespace {
+
+constexpr std::chrono::seconds kJoinLimit(60);
+/// What the others get to end by themselves, with a message of their own, after one rank failed.
+constexpr std::chrono::seconds kGrace(5);
+
+std::string random_rendezvous() {
+  std::uint64_t number = 0;
+  if (getrandom(&number, sizeof(number), 0) != static_cast<ssize_t>(sizeof(number))) {
+    number = static_cast<std::uint64_t>(base::now_ns());
+  }
+  return fmt::format("unix:sluice-bench-{}-{:016x}", getpid(), number);
+}
+
+/// One counter per rank, on pages shared with the ranks.
+class SignsOfLife {
+ public:
+  static std::optional<SignsOfLife> make(int ranks) {
+    const std::size_t count = static_cast<std::size_t>(ranks);
+    void* memory = mmap(nullptr, count * sizeof(Progress::Counter), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return std::nullopt;
+    // Freed by the end of the process: ranks and watcher use it until then.
+    return SignsOfLife(new (memory) Progress::Counter[count]{}, count);
+  }
+
+  Progress::Counter* of(int rank) const { return counters_ + rank; }
+  std::uint64_t total() const {
+    std::uint64_t sum = 0;
+    for (std::size_t i = 0; i < count_; ++i) sum += counters_[i].load(std::memory_order_relaxed);
+    return sum;
+  }
+
+ private:
+  SignsOfLife(Progress::Counter* counters, std::size_t count)
+      : counters_(counters), count_(count) {}
+  Progress::Counter* counters_;
+  std::size_t count_;
+};
+
+[[noreturn]] void run_child(int rank, const std::string& rendezvous, const Workload& workload,
+                            const RunSettings& settings, Progress::Counter* counter, pid_t parent) {
+  // A rank must not outlive the command, whatever ends the command.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kExitFailed);
+  int exit_status = kExitFailed;
+  {
+    WorldOptions world_options;
+    world_options.deadline = kJoinLimit;
+    Result<World> world = World::join(rank, workload.bench_case.ranks, rendezvous, world_options);
+    if (!world) {
+      complain(world.status(), rank);
+    } else {
+      Progress progress(counter, rank == 0);
+      exit_status = run_sluice(*world, workload, settings, progress);
+    }
+  }
+  std::fflush(nullptr);
+  _exit(exit_status);
+}
+
+/// The processes of one run.
+class Children {
+ public:
+  void add(pid_t pid) { list_.push_back({pid, true}); }
+
+  /// Takes note of ended ones. The first bad end decides the exit status.
+  void reap() {
+    for (std::size_t rank = 0; rank < list_.size(); ++rank) {
+      int status = 0;
+      if (!list_[rank].running || waitpid(list_[rank].pid, &status, WNOHANG) <= 0) continue;
+      list_[rank].running = false;
+      if (WIFSIGNALED(status)) {
+        // A rank that this class ended itself has been reported already.
+        if (!killed_) {
+          fmt::print(stderr, "sluice bench: rank {} (process {}) was killed by signal {} ({})\n",
+                     rank, list_[rank].pid, WTERMSIG(status), strsignal(WTERMSIG(status)));
+        }
+        fail(kExitFailed);
+      } else if (WEXITSTATUS(status) != 0) {
+        fail(WEXITSTATUS(status));
+      }
+    }
+  }
+  bool running() const {
+    for (const Child& child : list_) {
+      if (child.running) return true;
+    }
+    return false;
+  }
+  void kill_all() {
+    killed_ = true;
+    for (const Child& child : list_) {
+      if (child.running) kill(child.pid, SIGKILL);
+    }
+  }
+  void fail(int exit_status) {
+    if (exit_status_ == kExitOk) exit_status_ = exit_status;
+  }
+  int exit_status() const { return exit_status_; }
+
+ private:
+  struct Child {
+    pid_t pid;
+    bool running;
+  };
+  std::vector<Child> list_;
+  bool killed_ = false;
+  int exit_status_ = kExitOk;
+};
+
+int watch(Children& children, const SignsOfLife& life, double watchdog_s) {
+  const std::chrono::nanoseconds limit(static_cast<std::int64_t>(watchdog_s * 1e9));
+  std::uint64_t seen = life.total();
+  base::Deadline silence = base::Deadline::after(limit);
+  std::optional<base::Deadline> grace;
+  for (children.reap(); children.running(); children.reap()) {
+    usleep(5000);
+    if (life.total() != seen) {
+      seen = life.total();
+      silence = base::Deadline::after(limit);
+    }
+    if (children.exit_status() != kExitOk && !grace) grace = base::Deadline::after(kGrace);
+    const bool stuck = silence.expired();
+    if (stuck) {
+      fmt::print(stderr, "sluice bench: no rank made progress for {} s; ending all of them\n",
+                 watchdog_s);
+      children.fail(kExitFailed);
+    }
+    if (stuck || (grace && grace->expired())) {
+      children.kill_all();
+      silence = base::Deadline::after(limit);
+    }
+  }
+  return children.exit_status();
+}
+
+std::string executable_folder() {
+  std::array<char, 4096> path{};
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
+  if (length <= 0) return ".";
+  const std::string text(path.data(), static_cast<std::size_t>(length));
+  return text.substr(0, text.rfind('/'));
+}
+
+/// Beside this program (installed), or in the build tree.
+std::string find_mpi_peer() {
+  for (const char* place : {"/sluice-bench-mpi", "/../bench/mpi_peer/sluice-bench-mpi"}) {
+    const std::string path = executable_folder() + place;
+    if (access(path.c_str(), X_OK) == 0) return path;
+  }
+  return {};
+}
+
+}  // namespace
+
+bool launched_as_rank() {
+  const auto set = [](const char* name) { return std::getenv(name) != nullptr; };
+  return (set("SLUICE_RANK") && set("SLUICE_SIZE")) || (set("RANK") && set("WORLD_SIZE")) ||
+         set("OMPI_COMM_WORLD_RANK") || (set("SLURM_PROCID") && set("SLURM_STEP_ID"));
+}
+
+int run_from_environment(BenchOptions& options) {
+  WorldOptions world_options;
+  world_options.deadline = kJoinLimit;
+  Result<World> world = World::from_environment(world_options);
+  if (!world) return complain(world.status(), -1);
+  if (options.ranks_given && options.bench_case.ranks != world->size()) {
+    return complain(Status(StatusCode::invalid_argument,
+                           fmt::format("--ranks is {}, but the launcher started {} ranks",
+                                       options.bench_case.ranks, world->size())),
+                    world->rank());
+  }
+  options.bench_case.ranks = world->size();
+  if (Status status = options.bench_case.settle(); !status) {
+    return complain(status, world->rank());
+  }
+  const Workload workload(options.bench_case);
+  if (Status status = workload.check_capacity(); !status) return complain(status, world->rank());
+  Progress progress(nullptr, world->rank() == 0);
+  return run_sluice(*world, workload, options.settings, progress);
+}
+
+int run_forked(const BenchOptions& options) {
+  // Made before the fork: the ranks share the pages.
+  const Workload workload(options.bench_case);
+  if (Status status = workload.check_capacity(); !status) return complain(status, -1);
+  const int ranks = options.bench_case.ranks;
+  const std::optional<SignsOfLife> life = SignsOfLife::make(ranks);
+  if (!life) {
+    return complain(Status(StatusCode::out_of_memory, "cannot map a page for the watchdog"), -1);
+  }
+  const std::string rendezvous = random_rendezvous();
+  const pid_t parent = getpid();
+  std::fflush(nullptr);
+  Children children;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      run_child(rank, rendezvous, workload, options.settings, life->of(rank), parent);
+    }
+    if (pid < 0) {
+      const int error = errno;
+      children.kill_all();
+      while (children.running()) {
+        children.reap();
+        usleep(1000);
+      }
+      return complain(Status(StatusCode::io_error,
+                             fmt::format("cannot start rank {}: {}", rank, std::strerror(error))),
+                      -1);
+    }
+    children.add(pid);
+  }
+  return watch(children, *life, options.settings.watchdog_s);
+}
+
+int run_threads(const BenchOptions& options) {
+  const Workload workload(options.bench_case);
+  if (Status status = workload.check_capacity(); !status) return complain(status, -1);
+  Result<std::vector<World>> worlds = World::threads(options.bench_case.ranks);
+  if (!worlds) return complain(worlds.status(), -1);
+  std::vector<int> exits(worlds->size(), kExitFailed);
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < worlds->size(); ++rank) {
+    threads.emplace_back([&, rank] {
+      Progress progress(nullptr, rank == 0);
+      exits[rank] = run_sluice((*worlds)[rank], workload, options.settings, progress);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const int exit_status : exits) {
+    if (exit_status != kExitOk) return exit_status;
+  }
+  return kExitOk;
+}
+
+int exec_mpi_peer(const BenchOptions& options, int argc, char** argv) {
+  std::string peer = find_mpi_peer();
+  if (peer.empty()) {
+    return complain(Status(StatusCode::unavailable,
+                           "--peer mpi needs sluice-bench-mpi beside this program; it is built "
+                           "where CMake finds MPI (Debian: libopenmpi-dev, openmpi-bin)"),
+                    -1);
+  }
+  // docs/benchmarking.md says why these settings are the peer's best.
+  std::vector<std::string> words = {"mpirun",
+                                    "--oversubscribe",
+                                    "--bind-to",
+                                    "none",
+                                    "--mca",
+                                    "mpi_yield_when_idle",
+                                    "1",
+                                    "-n",
+                                    std::to_string(options.bench_case.ranks)};
+  if (geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
+  words.push_back(std::move(peer));
+  for (int i = 0; i < argc; ++i) words.emplace_back(argv[i]);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  std::fflush(nullptr);
+  execvp(arguments[0], arguments.data());
+  return complain(
+      Status(StatusCode::unavailable, fmt::format("cannot start mpirun: {}", std::strerror(errno))),
+      -1);
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+#include "machine.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+
+#include <array>
+#include <cstdlib>
+#include <fstream>
+
+#include "codec/row_kernels.hpp"
+#include "sluice/version.hpp"
+
+namespace sluice::bench {
+namespace {
+
+std::string cpu_model() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  for (std::string line; std::getline(cpuinfo, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "unknown";
+}
+
+int usable_cpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return get_nprocs();
+  return CPU_COUNT(&set);
+}
+
+}  // namespace
+
+Machine Machine::here() {
+  Machine machine;
+  machine.cpu = cpu_model();
+  machine.cpus = usable_cpus();
+  struct sysinfo info {};
+  if (sysinfo(&info) == 0) {
+    machine.memory_bytes =
+        static_cast<std::int64_t>(info.totalram) * static_cast<std::int64_t>(info.mem_unit);
+  }
+  utsname names{};
+  if (uname(&names) == 0) {
+    machine.kernel = fmt::format("{} {} {}", names.sysname, names.release, names.machine);
+  }
+#if defined(__clang__)
+  machine.compiler = "clang " __clang_version__;
+#else
+  machine.compiler = "g++ " __VERSION__;
+#endif
+  machine.build = SLUICE_BENCH_BUILD;
+  machine.version = sluice::version();
+  machine.row_kernels = codec::best_kernels().name;
+  double load = 0.0;
+  if (getloadavg(&load, 1) == 1) machine.load = load;
+  return machine;
+}
+
+std::vector<std::string> Machine::warnings(int ranks) const {
+  std::vector<std::string> list;
+  if (ranks > cpus) {
+    list.push_back(
+        fmt::format("{} ranks share {} processors: times include scheduling", ranks, cpus));
+  }
+  if (load > 0.5 * cpus) {
+    list.push_back(fmt::format("the machine was busy before the run: load {:.1f} on {} processors",
+                               load, cpus));
+  }
+  if (sanitizers() != "none") list.push_back("built with sanitizers: times mean nothing");
+#if !defined(__OPTIMIZE__)
+  list.push_back("built without optimisation: times mean nothing");
+#endif
+  return list;
+}
+
+std::string sanitizers() {
+#if defined(__SANITIZE_THREAD__)
+  return "thread";
+#elif defined(__SANITIZE_ADDRESS__)
+  return "address";
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+  return "thread";
+#elif __has_feature(address_sanitizer)
+  return "address";
+#else
+  return "none";
+#endif
+#else
+  return "none";
+#endif
+}
+
+std::vector<std::string> instruction_sets() {
+  std::vector<std::string> list;
+#if defined(__x86_64__)
+#define SLUICE_BENCH_HAS(name) \
+  if (__builtin_cpu_supports(name)) list.emplace_back(name)
+  SLUICE_BENCH_HAS("sse4.2");
+  SLUICE_BENCH_HAS("avx");
+  SLUICE_BENCH_HAS("avx2");
+  SLUICE_BENCH_HAS("fma");
+  SLUICE_BENCH_HAS("avx512f");
+  SLUICE_BENCH_HAS("avx512bw");
+  SLUICE_BENCH_HAS("avx512vl");
+#undef SLUICE_BENCH_HAS
+#endif
+  return list;
+}
+
+}  // namespace sluice::bench

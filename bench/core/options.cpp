@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#include "options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+namespace sluice::bench {
+namespace {
+
+template <typename Value>
+Status assign(Result<Value> parsed, const char* option, Value& out) {
+  if (!parsed) {
+    return Status(StatusCode::invalid_argument,
+                  fmt::format("{}: {}", option, parsed.status().message()));
+  }
+  out = std::move(parsed).value();
+  return {};
+}
+
+}  // namespace
+
+void BenchOptions::add_to(CLI::App& app) {
+  Case& c = bench_case;
+  RunSettings& s = settings;
+  app.add_option("--engine", texts_.engine, "cpu (this build has no other)")->capture_default_str();
+  app.add_option("--ranks,--num-processes", c.ranks, "Ranks in all")->capture_default_str();
+  app.add_option("--tokens,--num-tokens", c.tokens, "Tokens per rank")->capture_default_str();
+  app.add_option("--hidden", c.hidden, "Elements per row")->capture_default_str();
+  app.add_option("--top-k,--num-topk", c.top_k, "Experts per token")->capture_default_str();
+  app.add_option("--experts,--num-experts", c.experts, "Experts in all")->capture_default_str();
+  app.add_option("--layout", texts_.layout, "expert_slab, expert_major or rank_major")
+      ->capture_default_str();
+  app.add_option("--mode", texts_.mode, "latency, throughput or automatic (by --tokens)")
+      ->capture_default_str();
+  app.add_option("--dispatch-codec", texts_.dispatch_codec,
+                 "bf16, f16, f32 or fp8[:f32|pow2|ue8m0][:GROUP]")
+      ->capture_default_str();
+  app.add_option("--combine-codec", texts_.combine_codec, "bf16, f16 or f32")
+      ->capture_default_str();
+  app.add_option("--reduce", texts_.reduce, "rank or single")->capture_default_str();
+  app.add_option("--y-memory", texts_.y_memory,
+                 "ordinary, registered or automatic (as --registered)")
+      ->capture_default_str();
+  app.add_option("--registered", texts_.registered,
+                 "yes, no or automatic (yes in throughput mode): x and y in registered memory")
+      ->capture_default_str();
+  app.add_option("--slot-tokens", c.slot_tokens, "Latency mode: tokens of one call; 0: the tokens")
+      ->capture_default_str();
+  app.add_option("--slab-rows", c.slab_rows, "expert_slab: rows per expert; 0: ranks * tokens")
+      ->capture_default_str();
+  app.add_option("--in-flight", c.in_flight, "Operations of a kind between their halves")
+      ->capture_default_str();
+  app.add_option("--routing", texts_.routing, "uniform, zipf:S, hot:N or grouped:G")
+      ->capture_default_str();
+  app.add_option("--sets", c.sets, "Routings and data sets that rotate")->capture_default_str();
+  app.add_option("--iterations", c.iterations, "Timed iterations")->capture_default_str();
+  app.add_option("--warmup", c.warmup, "Iterations before them")->capture_default_str();
+  app.add_option("--seed", c.seed, "Of routings and data")->capture_default_str();
+  app.add_option("--deadline", c.deadline_s, "Seconds that one operation may wait")
+      ->capture_default_str();
+  app.add_option("--peer", texts_.peer, "mpi: measure the usual way over MPI_Alltoallv as well");
+  app.add_flag("--check", s.check, "Poison the outputs and verify every value afterwards");
+  app.add_flag("--threads", s.threads, "Ranks as threads of one process");
+  app.add_flag("--quiet", s.quiet, "No table");
+  app.add_option("--profile", s.profile_dir, "Write rank<r>.json (Perfetto) into this directory");
+  app.add_option("--json", s.json, "Write the results as JSON; - is standard output");
+  app.add_option("--csv", s.csv, "Write the results as CSV; - is standard output");
+  app.add_option("--watchdog", s.watchdog_s, "Seconds without progress before all ranks are ended")
+      ->capture_default_str();
+}
+
+Status BenchOptions::parse_texts() {
+  Case& c = bench_case;
+  if (texts_.engine != "cpu") {
+    return Status(StatusCode::invalid_argument,
+                  fmt::format("--engine {}: this build has only the cpu engine", texts_.engine));
+  }
+  if (!texts_.peer.empty() && texts_.peer != "mpi") {
+    return Status(StatusCode::invalid_argument,
+                  fmt::format("--peer {}: the only peer is mpi", texts_.peer));
+  }
+  settings.peer_mpi = texts_.peer == "mpi";
+  for (const Status& status :
+       {assign(parse_layout(texts_.layout), "--layout", c.layout),
+        assign(parse_mode(texts_.mode), "--mode", c.mode),
+        assign(parse_codec(texts_.dispatch_codec), "--dispatch-codec", c.dispatch_codec),
+        assign(parse_combine_codec(texts_.combine_codec), "--combine-codec", c.combine_codec),
+        assign(parse_reduce(texts_.reduce), "--reduce", c.reduce),
+        assign(RoutingSpec::parse(texts_.routing), "--routing", c.routing)}) {
+    if (!status) return status;
+  }
+  if (texts_.registered != "automatic" && texts_.registered != "yes" && texts_.registered != "no") {
+    return Status(StatusCode::invalid_argument,
+                  fmt::format("--registered {}: expected yes, no or automatic", texts_.registered));
+  }
+  c.registered = texts_.registered == "automatic" ? c.resolved_mode() == Mode::throughput
+                                                  : texts_.registered == "yes";
+  if (texts_.y_memory == "automatic") {
+    c.y_memory = c.registered ? YMemory::registered : YMemory::ordinary;
+    return {};
+  }
+  return assign(parse_y_memory(texts_.y_memory), "--y-memory", c.y_memory);
+}
+
+Status BenchOptions::finish(const CLI::App& app, int argc, const char* const* argv) {
+  ranks_given = app.count("--ranks") > 0;
+  for (int i = 0; i < argc; ++i) {
+    settings.command += i > 0 ? " " : "";
+    settings.command += argv[i];
+  }
+  if (!(settings.watchdog_s > 0.0) || settings.watchdog_s > 86400.0) {
+    return Status(StatusCode::invalid_argument,
+                  fmt::format("--watchdog is {}, expected more than 0 and at most 86400 seconds",
+                              settings.watchdog_s));
+  }
+  if (Status status = parse_texts(); !status) return status;
+  if (settings.threads && settings.peer_mpi) {
+    return Status(StatusCode::invalid_argument,
+                  "--threads and --peer mpi exclude each other: ranks of MPI are processes");
+  }
+  return bench_case.settle();
+}
+
+}  // namespace sluice::bench

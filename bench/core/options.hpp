@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "case.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace sluice::bench {
+
+/// How a case is run and where its results go.
+struct RunSettings {
+  bool peer_mpi = false;
+  bool peer_alone = false;  ///< sluice-bench-mpi only: measure the peer without Sluice.
+  bool check = false;
+  bool threads = false;
+  bool quiet = false;
+  std::string profile_dir;
+  std::string json;  ///< Path, "-" for standard output, empty for none.
+  std::string csv;
+  double watchdog_s = 120.0;
+  std::string command;  ///< As typed, for the record.
+};
+
+/// The options of `sluice bench`, also understood by the MPI peer's executable, which is started
+/// with the same arguments.
+class BenchOptions {
+ public:
+  void add_to(CLI::App& app);
+  /// After parsing: fills the case and the settings, or says which option is wrong.
+  Status finish(const CLI::App& app, int argc, const char* const* argv);
+
+  Case bench_case;
+  RunSettings settings;
+  bool ranks_given = false;
+
+ private:
+  struct Texts {
+    std::string engine = "cpu";
+    std::string layout = "expert_slab";
+    std::string mode = "automatic";
+    std::string dispatch_codec = "fp8";
+    std::string combine_codec = "bf16";
+    std::string reduce = "rank";
+    std::string y_memory = "automatic";
+    std::string registered = "automatic";
+    std::string routing = "uniform";
+    std::string peer;
+  };
+  Status parse_texts();
+
+  Texts texts_;
+};
+
+}  // namespace sluice::bench

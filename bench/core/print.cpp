@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "results.hpp"
+
+namespace sluice::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Bytes per microsecond are megabytes per second.
+double gigabytes_per_second(double bytes, double us) {
+  return us > 0.0 ? bytes / us * 1e-3 : 0.0;
+}
+
+std::int64_t whole(double bytes) {
+  return std::llround(bytes);
+}
+
+struct Line {
+  const char* operation;
+  const Summary& us;
+  double wire;
+  double naive;
+};
+
+std::vector<Line> lines_of(const ContestantResult& result) {
+  return {{"dispatch", result.dispatch_us, result.dispatch_wire_bytes, result.dispatch_naive_bytes},
+          {"combine", result.combine_us, result.combine_wire_bytes, result.combine_naive_bytes},
+          {"pair", result.pair_us, result.wire_bytes(), result.naive_bytes()}};
+}
+
+void print_head(const Results& results, std::FILE* out) {
+  const Machine& machine = results.machine;
+  const Case& bench_case = results.bench_case;
+  fmt::print(out, "# sluice {}, {} row kernels, {}, {}\n", machine.version, machine.row_kernels,
+             machine.compiler, machine.build);
+  fmt::print(out, "# {}, {} processors, {:.1f} GiB, {}\n", machine.cpu, machine.cpus,
+             static_cast<double>(machine.memory_bytes) / (1024.0 * 1024.0 * 1024.0),
+             machine.kernel);
+  fmt::print(out,
+             "# {} ranks, {} tokens, hidden {}, top-{} of {} experts, {}, {}, dispatch {}, combine "
+             "{}, reduce {}, routing {}\n",
+             bench_case.ranks, bench_case.tokens, bench_case.hidden, bench_case.top_k,
+             bench_case.experts, to_string(bench_case.layout),
+             to_string(bench_case.resolved_mode()), codec_text(bench_case.dispatch_codec),
+             to_string(bench_case.combine_codec), to_string(bench_case.reduce),
+             bench_case.routing.text());
+  fmt::print(out,
+             "# {} iterations after {} of warm-up, {} data sets, seed {}; x and y in {} memory\n",
+             bench_case.iterations, bench_case.warmup, bench_case.sets, bench_case.seed,
+             bench_case.registered ? "registered" : "ordinary");
+  for (const std::string& warning : machine.warnings(bench_case.ranks)) {
+    fmt::print(out, "# note: {}\n", warning);
+  }
+}
+
+void print_ratio(const char* label, const Ratio& ratio, std::FILE* out) {
+  fmt::print(out, "# {}: dispatch {:.2f}, combine {:.2f}, pair {:.2f}\n", label, ratio.dispatch,
+             ratio.combine, ratio.pair);
+}
+
+Json summary_json(const Summary& summary) {
+  return {{"min", summary.min}, {"p50", summary.p50}, {"p99", summary.p99}, {"max", summary.max}};
+}
+
+Json ratio_json(const Ratio& ratio) {
+  return {{"dispatch", ratio.dispatch}, {"combine", ratio.combine}, {"pair", ratio.pair}};
+}
+
+Json case_json(const Case& bench_case) {
+  return {{"engine", "cpu"},
+          {"ranks", bench_case.ranks},
+          {"tokens", bench_case.tokens},
+          {"hidden", bench_case.hidden},
+          {"top_k", bench_case.top_k},
+          {"experts", bench_case.experts},
+          {"layout", to_string(bench_case.layout)},
+          {"mode", to_string(bench_case.resolved_mode())},
+          {"dispatch_codec", codec_text(bench_case.dispatch_codec)},
+          {"combine_codec", to_string(bench_case.combine_codec)},
+          {"reduce", to_string(bench_case.reduce)},
+          {"y_memory", y_memory_text(bench_case.y_memory)},
+          {"registered", bench_case.registered},
+          {"slot_tokens", bench_case.slot_tokens},
+          {"slab_rows", bench_case.slab_rows},
+          {"in_flight", bench_case.in_flight},
+          {"routing", bench_case.routing.text()},
+          {"sets", bench_case.sets},
+          {"iterations", bench_case.iterations},
+          {"warmup", bench_case.warmup},
+          {"seed", bench_case.seed}};
+}
+
+Json machine_json(const Machine& machine, int ranks) {
+  return {{"cpu", machine.cpu},
+          {"cpus", machine.cpus},
+          {"memory_bytes", machine.memory_bytes},
+          {"kernel", machine.kernel},
+          {"compiler", machine.compiler},
+          {"build", machine.build},
+          {"version", machine.version},
+          {"row_kernels", machine.row_kernels},
+          {"load", machine.load},
+          {"warnings", machine.warnings(ranks)}};
+}
+
+Json result_json(const ContestantResult& result, bool checked) {
+  return {{"name", result.name},
+          {"dispatch_us", summary_json(result.dispatch_us)},
+          {"combine_us", summary_json(result.combine_us)},
+          {"pair_us", summary_json(result.pair_us)},
+          {"wire_bytes", whole(result.wire_bytes())},
+          {"naive_bytes", whole(result.naive_bytes())},
+          {"dispatch_wire_bytes", whole(result.dispatch_wire_bytes)},
+          {"combine_wire_bytes", whole(result.combine_wire_bytes)},
+          {"dispatch_naive_bytes", whole(result.dispatch_naive_bytes)},
+          {"combine_naive_bytes", whole(result.combine_naive_bytes)},
+          // Nothing was looked at without --check, and 0 would say that it was.
+          {"wrong", checked ? Json(result.wrong) : Json(nullptr)}};
+}
+
+}  // namespace
+
+void print_table(const Results& results, std::FILE* out) {
+  print_head(results, out);
+  fmt::print(out, "#\n# {:<18} {:<9} {:>12} {:>12} {:>10} {:>10} {:>10} {:>10} {:>7} {:>7}\n", "",
+             "", "wire", "naive", "min", "p50", "p99", "max", "GB/s", "#wrong");
+  fmt::print(out, "# {:<18} {:<9} {:>12} {:>12} {:>10} {:>10} {:>10} {:>10} {:>7}\n", "name",
+             "operation", "(B)", "(B)", "(us)", "(us)", "(us)", "(us)", "(p50)");
+  for (const ContestantResult& result : results.contestants) {
+    const std::string wrong = results.checked ? std::to_string(result.wrong) : "N/A";
+    for (const Line& line : lines_of(result)) {
+      fmt::print(out,
+                 "  {:<18} {:<9} {:>12} {:>12} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>7.2f} "
+                 "{:>7}\n",
+                 result.name, line.operation, whole(line.wire), whole(line.naive), line.us.min,
+                 line.us.p50, line.us.p99, line.us.max,
+                 gigabytes_per_second(line.wire, line.us.p50), wrong);
+    }
+  }
+  for (const FloorPart& part : results.floor) {
+    fmt::print(out, "  {:<18} {:<35} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f}\n", "peer's floor",
+               part.name, part.us.min, part.us.p50, part.us.p99, part.us.max);
+  }
+  if (const ContestantResult* peer = results.find(Role::peer); peer != nullptr) {
+    fmt::print(out, "# peer's floor: {:.1f} us; its pair takes {:.2f} of it (limit {})\n",
+               results.floor_us(), peer->pair_us.p50 / results.floor_us(), kPeerLimit);
+    if (results.bench_case.layout == Layout::rank_major) {
+      fmt::print(out, "# the peer sends one row per route both ways, also in rank_major\n");
+    }
+  }
+  if (results.ratio) print_ratio("peer's p50 over ours", *results.ratio, out);
+  if (results.ratio_per_rank) {
+    print_ratio("against one row per (token, rank)", *results.ratio_per_rank, out);
+  }
+  if (!results.void_reason.empty()) {
+    fmt::print(out, "# VOID comparison: {}\n", results.void_reason);
+  }
+  const std::int64_t wrong = results.wrong();
+  if (wrong != 0) {
+    fmt::print(out, "# FAILED: {} values are wrong\n", wrong);
+  } else {
+    fmt::print(
+        out, "# {}\n",
+        results.checked ? "OK: every value is right" : "done, nothing was checked (see --check)");
+  }
+}
+
+std::string to_json(const Results& results) {
+  Json document;
+  document["machine"] = machine_json(results.machine, results.bench_case.ranks);
+  document["case"] = case_json(results.bench_case);
+  document["command"] = results.command;
+  document["results"] = Json::array();
+  for (const ContestantResult& result : results.contestants) {
+    document["results"].push_back(result_json(result, results.checked));
+  }
+  if (!results.floor.empty()) {
+    Json floor;
+    for (const FloorPart& part : results.floor) floor[part.name] = summary_json(part.us);
+    document["floor_us"] = {
+        {"parts", floor}, {"total_p50", results.floor_us()}, {"limit", kPeerLimit}};
+    document["ratio"] = results.ratio ? ratio_json(*results.ratio) : Json(nullptr);
+    if (results.ratio_per_rank) document["ratio_per_rank"] = ratio_json(*results.ratio_per_rank);
+    if (!results.void_reason.empty()) document["void"] = results.void_reason;
+  }
+  return document.dump(2) + "\n";
+}
+
+std::string to_csv(const Results& results) {
+  std::string text = "name,operation,min_us,p50_us,p99_us,max_us,wire_bytes,naive_bytes,wrong\n";
+  for (const ContestantResult& result : results.contestants) {
+    for (const Line& line : lines_of(result)) {
+      text +=
+          fmt::format("{},{},{:.3f},{:.3f},{:.3f},{:.3f},{},{},{}\n", result.name, line.operation,
+                      line.us.min, line.us.p50, line.us.p99, line.us.max, whole(line.wire),
+                      whole(line.naive), results.checked ? std::to_string(result.wrong) : "");
+    }
+  }
+  for (const FloorPart& part : results.floor) {
+    text += fmt::format("floor,{},{:.3f},{:.3f},{:.3f},{:.3f},,,\n", part.name, part.us.min,
+                        part.us.p50, part.us.p99, part.us.max);
+  }
+  return text;
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+#include "results.hpp"
+
+#include <fmt/format.h>
+
+#include "codec/row_kernels.hpp"
+
+namespace sluice::bench {
+namespace {
+
+/// Routes that leave their rank, over all ranks, mean of the sets.
+double remote_routes(const Workload& workload) {
+  const Case& bench_case = workload.bench_case;
+  const std::size_t own =
+      static_cast<std::size_t>(bench_case.tokens) * static_cast<std::size_t>(bench_case.top_k);
+  std::int64_t routes = 0;
+  for (const Routing& routing : workload.routings) {
+    for (std::size_t at = 0; at < routing.ids.size(); ++at) {
+      const int source = static_cast<int>(at / own);
+      routes += bench_case.rank_of_expert(routing.ids[at]) != source ? 1 : 0;
+    }
+  }
+  return static_cast<double>(routes) / static_cast<double>(workload.routings.size());
+}
+
+Ratio ratio_of(const ContestantResult& peer, const ContestantResult& ours) {
+  const auto divide = [](double a, double b) { return b > 0.0 ? a / b : 0.0; };
+  return {divide(peer.dispatch_us.p50, ours.dispatch_us.p50),
+          divide(peer.combine_us.p50, ours.combine_us.p50),
+          divide(peer.pair_us.p50, ours.pair_us.p50)};
+}
+
+}  // namespace
+
+const ContestantResult* Results::find(Role role) const noexcept {
+  for (const ContestantResult& result : contestants) {
+    if (result.role == role) return &result;
+  }
+  return nullptr;
+}
+
+double Results::floor_us() const noexcept {
+  double total = 0.0;
+  for (const FloorPart& part : floor) total += part.us.p50;
+  return total;
+}
+
+std::int64_t Results::wrong() const noexcept {
+  std::int64_t total = 0;
+  for (const ContestantResult& result : contestants) total += result.wrong;
+  return total;
+}
+
+int Results::exit_status() const noexcept {
+  if (wrong() != 0) return 1;
+  return void_reason.empty() ? 0 : 3;
+}
+
+void judge_peer(Results& results) {
+  const ContestantResult* ours = results.find(Role::ours);
+  const ContestantResult* peer = results.find(Role::peer);
+  const ContestantResult* variant = results.find(Role::peer_variant);
+  if (peer == nullptr) return;
+  const double limit = kPeerLimit * results.floor_us();
+  if (peer->pair_us.p50 > limit) {
+    results.void_reason = fmt::format(
+        "the peer's pair takes {:.1f} us, more than {} x {:.1f} us, which its exchange, copies "
+        "and quantising take alone",
+        peer->pair_us.p50, kPeerLimit, results.floor_us());
+    return;
+  }
+  if (ours == nullptr) return;
+  results.ratio = ratio_of(*peer, *ours);
+  if (variant != nullptr) results.ratio_per_rank = ratio_of(*variant, *ours);
+}
+
+Results collect(const Board& board, const Workload& workload, const Contestants& contestants,
+                bool checked) {
+  Results results;
+  results.bench_case = workload.bench_case;
+  results.checked = checked;
+  const Case& bench_case = workload.bench_case;
+  const double remote = remote_routes(workload);
+  const double dispatch_row =
+      static_cast<double>(codec::row_bytes(bench_case.dispatch_codec, bench_case.hidden) +
+                          codec::scale_bytes(bench_case.dispatch_codec, bench_case.hidden));
+  const double combine_row = static_cast<double>(
+      codec::row_bytes(Codec{bench_case.combine_codec, ScaleForm::f32, 128}, bench_case.hidden));
+  for (std::size_t which = 0; which < contestants.size(); ++which) {
+    const int first = series_of(contestants, which);
+    const auto summary = [&](int operation) {
+      return Summary::of(longest_of_ranks(board, first + operation));
+    };
+    if (contestants[which]->role() == Role::floor) {
+      const std::vector<std::string> names = contestants[which]->operations();
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        results.floor.push_back({names[i], summary(static_cast<int>(i))});
+      }
+      continue;
+    }
+    ContestantResult result;
+    result.name = contestants[which]->name();
+    result.role = contestants[which]->role();
+    result.dispatch_us = summary(kDispatch);
+    result.combine_us = summary(kCombine);
+    result.pair_us = summary(kPair);
+    result.dispatch_naive_bytes = remote * dispatch_row;
+    result.combine_naive_bytes = remote * combine_row;
+    for (int rank = 0; rank < board.ranks(); ++rank) {
+      const RankRecord& record = board.record(rank);
+      result.dispatch_wire_bytes += record.dispatch_wire_bytes[which];
+      result.combine_wire_bytes += record.combine_wire_bytes[which];
+      result.wrong += record.wrong[which];
+    }
+    results.contestants.push_back(std::move(result));
+  }
+  judge_peer(results);
+  return results;
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "case.hpp"
+#include "machine.hpp"
+#include "measure.hpp"
+#include "summary.hpp"
+#include "workload.hpp"
+
+namespace sluice::bench {
+
+/// One contestant that dispatches and combines. Bytes are those of one pair, over all ranks.
+struct ContestantResult {
+  std::string name;
+  Role role = Role::ours;
+  Summary dispatch_us, combine_us, pair_us;
+  double dispatch_wire_bytes = 0.0, combine_wire_bytes = 0.0;
+  double dispatch_naive_bytes = 0.0, combine_naive_bytes = 0.0;
+  std::int64_t wrong = 0;
+
+  double wire_bytes() const noexcept { return dispatch_wire_bytes + combine_wire_bytes; }
+  double naive_bytes() const noexcept { return dispatch_naive_bytes + combine_naive_bytes; }
+};
+
+/// A part of the work alone, which no implementation of the usual way can avoid.
+struct FloorPart {
+  std::string name;
+  Summary us;
+};
+
+/// Medians of the peer over ours.
+struct Ratio {
+  double dispatch = 0.0, combine = 0.0, pair = 0.0;
+};
+
+struct Results {
+  Machine machine;
+  Case bench_case;
+  std::string command;
+  bool checked = false;
+  std::vector<ContestantResult> contestants;
+  std::vector<FloorPart> floor;  ///< Only with a peer.
+  /// The peer against ours; none without a peer, or when the comparison is void.
+  std::optional<Ratio> ratio;
+  /// rank_major: against the peer that sends one row per (token, rank).
+  std::optional<Ratio> ratio_per_rank;
+  std::string void_reason;
+
+  const ContestantResult* find(Role role) const noexcept;
+  double floor_us() const noexcept;
+  std::int64_t wrong() const noexcept;
+  /// 0: all right; 1: wrong values; 3: void comparison.
+  int exit_status() const noexcept;
+};
+
+/// A peer slower than this many times its own floor is not worth a comparison.
+inline constexpr double kPeerLimit = 1.5;
+
+/// Sets the ratios, or the reason why the comparison with the peer is void.
+void judge_peer(Results& results);
+
+/// Collects from the board what all ranks have left there.
+Results collect(const Board& board, const Workload& workload, const Contestants& contestants,
+                bool checked);
+
+void print_table(const Results& results, std::FILE* out);
+std::string to_json(const Results& results);
+std::string to_csv(const Results& results);
+
+}  // namespace sluice::bench

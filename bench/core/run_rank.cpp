@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+#include "run_rank.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "base/deadline.hpp"
+#include "bootstrap/group.hpp"
+#include "results.hpp"
+#include "sluice_contestant.hpp"
+
+namespace sluice::bench {
+namespace {
+
+constexpr int kProfileRounds = 20;
+
+Status write_text(const std::string& path, const std::string& text) {
+  if (path == "-") {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fflush(stdout);
+    return {};
+  }
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  const bool written =
+      file != nullptr && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const bool closed = file != nullptr && std::fclose(file) == 0;
+  if (written && closed) return {};
+  return Status(StatusCode::io_error,
+                fmt::format("cannot write {}: {}", path, std::strerror(errno)));
+}
+
+/// Prints the results where the settings say. The table goes to standard error when standard output
+/// carries data.
+Status report(const Results& results, const RunSettings& settings) {
+  if (!settings.quiet) {
+    const bool data_on_stdout = settings.json == "-" || settings.csv == "-";
+    print_table(results, data_on_stdout ? stderr : stdout);
+    std::fflush(stdout);
+  }
+  if (!settings.json.empty()) {
+    if (Status status = write_text(settings.json, to_json(results)); !status) return status;
+  }
+  if (!settings.csv.empty()) return write_text(settings.csv, to_csv(results));
+  return {};
+}
+
+Status write_profiles(Board& board, const Contestants& contestants, const RunSettings& settings) {
+  if (settings.profile_dir.empty()) return {};
+  // The phases are recorded in rounds of their own, so that the figures above do not contain them.
+  auto* ours = dynamic_cast<SluiceContestant*>(contestants.front().get());
+  if (ours == nullptr) return {};
+  std::error_code error;
+  std::filesystem::create_directories(settings.profile_dir, error);
+  if (error) {
+    return Status(StatusCode::io_error,
+                  fmt::format("cannot create {}: {}", settings.profile_dir, error.message()));
+  }
+  const Result<std::int64_t> start_ns = board.pass();
+  if (!start_ns) return start_ns.status();
+  return ours->profile(kProfileRounds,
+                       fmt::format("{}/rank{}.json", settings.profile_dir, board.rank()));
+}
+
+Status run_rounds(Board& board, const Workload& workload, const Contestants& contestants,
+                  const RunSettings& settings, Progress& progress) {
+  const Case& bench_case = workload.bench_case;
+  if (Status status = measure(board, bench_case, contestants, progress); !status) return status;
+  if (settings.check) {
+    if (Status status = verify(board, bench_case, contestants, progress); !status) return status;
+  }
+  return write_profiles(board, contestants, settings);
+}
+
+}  // namespace
+
+int complain(const Status& status, int rank) {
+  const std::string place = rank >= 0 ? fmt::format(" rank {}:", rank) : std::string();
+  fmt::print(stderr, "sluice bench:{} {}\n", place, status.to_string());
+  return kExitFailed;
+}
+
+int run_contestants(Board& board, const Workload& workload, const Contestants& contestants,
+                    const RunSettings& settings, Progress& progress) {
+  const Machine machine = Machine::here();
+  Status status = run_rounds(board, workload, contestants, settings, progress);
+  if (status.ok() && board.rank() == 0) {
+    Results results = collect(board, workload, contestants, settings.check);
+    results.machine = machine;
+    results.command = settings.command;
+    status = report(results, settings);
+    if (status.ok()) return results.exit_status();
+  }
+  if (status.ok()) return kExitOk;
+  board.fail(status);
+  return complain(status, board.rank());
+}
+
+int run_sluice(World& world, const Workload& workload, const RunSettings& settings,
+               Progress& progress) {
+  Result<std::unique_ptr<SluiceContestant>> ours = SluiceContestant::create(world, workload);
+  if (!ours) return complain(ours.status(), world.rank());
+  Contestants contestants;
+  contestants.push_back(std::move(ours).value());
+  const int series = series_count(contestants);
+
+  const std::shared_ptr<bootstrap::Group>& group = world.group();
+  Result<memory::SharedRegion> shared =
+      group->share(Board::bytes(series, workload.bench_case.iterations), true,
+                   base::Deadline::after(std::chrono::seconds(60)));
+  if (!shared) return complain(shared.status(), world.rank());
+  std::vector<std::byte*> pieces;
+  for (int rank = 0; rank < world.size(); ++rank) pieces.push_back(shared->base(rank));
+  Board board(std::move(pieces), world.rank(), series, workload.bench_case.iterations,
+              settings.watchdog_s, [&group] {
+                for (int peer = 0; peer < group->size(); ++peer) {
+                  if (peer != group->rank() && group->is_dead(peer)) return peer;
+                }
+                return -1;
+              });
+  const int exit_status = run_contestants(board, workload, contestants, settings, progress);
+  contestants.clear();
+  if (exit_status == kExitFailed) return exit_status;
+  if (Status left = world.leave(std::chrono::seconds(10)); !left) {
+    return complain(left, world.rank());
+  }
+  return exit_status;
+}
+
+}  // namespace sluice::bench

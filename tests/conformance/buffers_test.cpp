@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+// Where inputs and outputs lie: strides, given rows and scales, allocators, registered memory.
+#include <fmt/core.h>
+
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <thread>
+
+#include "conformance/calls.hpp"
+#include "conformance/modes.hpp"
+#include "conformance/rules.hpp"
+#include "support/compare.hpp"
+
+namespace sluice::conformance {
+namespace {
+
+class Buffers : public LayoutTest {};
+
+TEST_P(Buffers, StridedInputsAndOutputs) {
+  Scenario scenario = small();
+  for (const int gap : {1, 8, 35}) {
+    StepSpec spec;
+    spec.input_gap = gap;
+    spec.output_gap = gap + 1;
+    spec.rows_from = RowsFrom::caller;
+    spec.weights_at_combine = layout() != Layout::rank_major;
+    spec.row_weights = layout() == Layout::rank_major;
+    spec.shared_results = 2;
+    spec.biases = 1;
+    scenario.steps.push_back(spec);
+  }
+  expect_clean(run(scenario));
+}
+
+TEST_P(Buffers, ScalesOfAnyStride) {
+  Scenario scenario = small();
+  scenario.shape.hidden = 272;
+  for (const ScaleForm form : {ScaleForm::f32, ScaleForm::pow2, ScaleForm::ue8m0}) {
+    for (const bool token_contiguous : {false, true}) {
+      StepSpec spec;
+      spec.codec = Codec{CodecKind::fp8, form, 32};
+      spec.rows_from = RowsFrom::caller;
+      spec.token_contiguous_scales = token_contiguous;
+      spec.output_gap = token_contiguous ? 0 : 5;
+      scenario.steps.push_back(spec);
+      spec.output_gap = 3;
+      spec.spare_rows = 4;
+      spec.expert_alignment = 8;
+      scenario.steps.push_back(spec);
+    }
+  }
+  expect_clean(run(scenario));
+}
+
+TEST_P(Buffers, AllocatorAndHandleMemory) {
+  Scenario scenario = small();
+  for (const Codec codec : {Codec{CodecKind::bf16}, Codec{CodecKind::fp8, ScaleForm::f32, 32}}) {
+    StepSpec spec;
+    spec.codec = codec;
+    spec.rows_from = RowsFrom::allocator;
+    spec.caller_handle = true;
+    spec.cached = 1;
+    scenario.steps.push_back(spec);
+    spec.capacity = 9;
+    scenario.steps.push_back(spec);
+    spec.tokens = support::TokensKind::all_zero;
+    scenario.steps.push_back(spec);
+  }
+  expect_clean(run(scenario));
+}
+
+TEST_P(Buffers, RegisteredInputs) {
+  Scenario scenario = small();
+  scenario.options.registered_bytes = registered_bytes(scenario);
+  for (const YMemory y_memory : {YMemory::ordinary, YMemory::registered}) {
+    scenario.options.y_memory = y_memory;
+    scenario.steps.clear();
+    for (int i = 0; i < 4; ++i) {
+      StepSpec spec;
+      spec.registered_x = i % 2 == 0;
+      spec.registered_y = i >= 2;
+      spec.input_gap = i == 3 ? 7 : 0;
+      spec.combines = 2;
+      spec.delays = i >= 2;
+      scenario.steps.push_back(spec);
+    }
+    expect_clean(run(scenario), fmt::format("y_memory {}", static_cast<int>(y_memory)));
+  }
+}
+
+// x and y may be overwritten as soon as the whole calls return, whatever peers still do.
+TEST_P(Buffers, InputsMayBeOverwrittenAfterTheCall) {
+  Scenario scenario = small();
+  scenario.options.registered_bytes = registered_bytes(scenario);
+  std::vector<Step> steps;
+  for (int i = 0; i < 6; ++i) {
+    StepSpec spec;
+    spec.tokens = support::TokensKind::full;
+    spec.registered_x = i % 2 == 1;
+    spec.registered_y = i % 2 == 1;
+    steps.push_back(prepare_step(scenario, spec, i));
+  }
+  const auto scribble = [](const ConstTensorView& view, std::size_t bytes) {
+    std::memset(const_cast<void*>(view.data), 0x3C, bytes);
+  };
+  expect_clean(run_body(scenario,
+                        [&](World& world, Communicator& communicator, support::Findings& findings) {
+                          for (const Step& step : steps) {
+                            if (world.rank() == 1) {
+                              std::this_thread::sleep_for(std::chrono::milliseconds(3));
+                            }
+                            DispatchCall dispatch(communicator, step, 0, findings);
+                            dispatch.whole();
+                            const ConstTensorView x = dispatch.x();
+                            if (x.shape[0] > 0) {
+                              scribble(x, static_cast<std::size_t>(x.shape[0] * x.shape[1]) * 2);
+                            }
+                            dispatch.check();
+                            CombineCall combine(communicator, step, 0, dispatch.handle(),
+                                                dispatch.rows_shape(), findings);
+                            combine.whole();
+                            const ConstTensorView y = combine.y();
+                            std::int64_t elements = 1;
+                            for (int d = 0; d < y.dims; ++d) {
+                              elements *= y.shape[static_cast<std::size_t>(d)];
+                            }
+                            if (elements > 0 && y.data != nullptr) {
+                              scribble(y, static_cast<std::size_t>(elements) * 2);
+                            }
+                            combine.check();
+                          }
+                        }));
+}
+
+// Views that the library owns are valid until released, also while later dispatches run.
+TEST_P(Buffers, RowsLiveUntilReleased) {
+  Scenario scenario = small();
+  std::vector<Step> steps;
+  for (int i = 0; i < 8; ++i) {
+    StepSpec spec;
+    spec.tokens = support::TokensKind::full;
+    steps.push_back(prepare_step(scenario, spec, i));
+  }
+  expect_clean(
+      run_body(scenario, [&](World&, Communicator& communicator, support::Findings& findings) {
+        std::deque<DispatchCall> calls;
+        for (const Step& step : steps) {
+          calls.emplace_back(communicator, step, 0, findings);
+          calls.back().whole();
+          if (calls.size() == 4) calls[1].received().release();
+        }
+        for (std::size_t i = 0; i < calls.size(); ++i) {
+          if (i != 1) calls[i].check();
+        }
+      }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, Buffers, all_layouts(), Buffers::name);
+
+}  // namespace
+}  // namespace sluice::conformance

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "conformance/calls.hpp"
+#include "conformance/rules.hpp"
+#include "reference/small_float.hpp"
+#include "support/compare.hpp"
+
+namespace sluice::conformance {
+
+using support::expect_equal;
+using support::expect_row;
+using support::expect_true;
+using support::expect_values;
+using support::Tensor;
+
+namespace {
+
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+CombineCall::CombineCall(Communicator& communicator, const Step& step, int repetition,
+                         const Handle& handle, const std::vector<std::int64_t>& rows_shape,
+                         support::Findings& findings)
+    : communicator_(communicator),
+      step_(step),
+      findings_(findings),
+      context_(step.name + ", combine " + std::to_string(repetition) + ": "),
+      rank_(communicator.rank()),
+      problem_(step.combines[at(repetition)]),
+      input_(problem_.inputs[at(rank_)]),
+      expected_(step.combined[at(repetition)][at(rank_)]),
+      handle_(handle) {
+  findings_.set_context(context_);
+  make_y(rows_shape);
+  make_options();
+  make_outputs();
+}
+
+CombineCall::~CombineCall() {
+  if (registered_ == nullptr) return;
+  const Status freed = communicator_.deallocate(registered_);
+  if (!freed.ok()) findings_.add("deallocate: " + freed.to_string());
+}
+
+// Rows that hold no result stay NaN: if one is read, it shows.
+void CombineCall::make_y(const std::vector<std::int64_t>& rows_shape) {
+  const StepSpec& spec = step_.spec;
+  if (spec.registered_y) {
+    const std::size_t bytes = Tensor::bytes_needed(spec.y_dtype, rows_shape, spec.input_gap);
+    Result<void*> memory = communicator_.allocate(std::max<std::size_t>(bytes, 64));
+    if (memory.ok()) {
+      registered_ = *memory;
+    } else {
+      findings_.add("allocate: " + memory.status().to_string());
+    }
+  }
+  y_tensor_ = Tensor(spec.y_dtype, rows_shape, spec.input_gap, registered_);
+  const reference::RankRows& rows = step_.dispatched[0].ranks[at(rank_)];
+  const std::size_t row_bytes = at(rows_shape.back()) * reference::bytes_of(spec.y_dtype);
+  for (std::size_t i = 0; i < rows.rows.size(); ++i) {
+    if (!rows.rows[i].stored || rows.rows[i].number >= y_tensor_.rows()) continue;
+    y_tensor_.set_row(rows.rows[i].number, input_.y.data() + i * row_bytes);
+  }
+  y_ = or_null(y_tensor_.view(), rank_ % 2 == 1);
+}
+
+void CombineCall::make_options() {
+  const StepSpec& spec = step_.spec;
+  const std::int64_t top_k = step_.dispatches[0].top_k;
+  options_.reduce = spec.reduce;
+  options_.codec = spec.combine_codec;
+  options_.plain_sum = spec.plain_sum;
+  if (spec.weights_at_combine) {
+    weights_tensor_ =
+        Tensor(DType::f32, {static_cast<std::int64_t>(input_.weights.size()) / top_k, top_k},
+               spec.input_gap);
+    weights_tensor_.fill(bytes_of_values(input_.weights));
+    options_.weights = or_null(weights_tensor_.view(), rank_ % 2 == 1);
+  }
+  if (spec.row_weights) {
+    row_weights_tensor_ =
+        Tensor(DType::f32, {static_cast<std::int64_t>(input_.row_weights.size()) / top_k, top_k},
+               spec.input_gap);
+    row_weights_tensor_.fill(bytes_of_values(input_.row_weights));
+    options_.row_weights = or_null(row_weights_tensor_.view(), rank_ % 2 == 1);
+  }
+}
+
+void CombineCall::make_outputs() {
+  const StepSpec& spec = step_.spec;
+  const reference::DispatchProblem& problem = step_.dispatches[0];
+  const std::int64_t tokens = problem.inputs[at(rank_)].tokens;
+  const std::int64_t hidden = problem.hidden;
+  out_tensor_ = Tensor(spec.out_dtype, {tokens, hidden}, spec.output_gap);
+  outputs_.out = out_tensor_.view();
+  surviving_tensor_ = Tensor(DType::f32, {tokens});
+  outputs_.surviving_weight = surviving_tensor_.view();
+  if (spec.row_weights) {
+    weights_home_tensor_ = Tensor(DType::f32, {tokens, problem.top_k}, spec.output_gap);
+    outputs_.weights_home = weights_home_tensor_.view();
+  }
+  const auto add = [&](const std::vector<reference::Matrix>& matrices,
+                       std::vector<ConstTensorView>& views) {
+    for (const reference::Matrix& matrix : matrices) {
+      extras_.emplace_back(matrix.dtype, std::vector<std::int64_t>{tokens, hidden}, spec.input_gap);
+      extras_.back().fill(matrix.data);
+      views.push_back(extras_.back().view());
+    }
+  };
+  add(input_.shared_results, outputs_.shared_results);
+  add(input_.biases, outputs_.biases);
+  outputs_.renormalize = spec.renormalize;
+}
+
+void CombineCall::whole() {
+  result_ = communicator_.combine(y_, handle_, outputs_.out, options_, outputs_);
+}
+
+void CombineCall::send() {
+  ticket_ = communicator_.send_combine(y_, handle_, options_);
+}
+
+void CombineCall::receive() {
+  findings_.set_context(context_);
+  expect_true(findings_, kRefusal, "send_combine: " + ticket_.status.to_string(),
+              ticket_.status.ok());
+  result_ = communicator_.receive_combine(ticket_, outputs_);
+}
+
+void CombineCall::check() {
+  findings_.set_context(context_);
+  expect_true(findings_, kRefusal, "status: " + result_.status.to_string(), result_.status.ok());
+  if (!result_.status.ok()) return;
+  const reference::DispatchProblem& problem = step_.dispatches[0];
+  expect_equal(findings_, kLoss, "report.lost_routes", expected_.lost_routes,
+               result_.report.lost_routes);
+  expect_true(findings_, kReport, "report.missing is not empty", result_.report.missing.empty());
+  expect_true(findings_, kReport, "report.mismatched is not empty",
+              result_.report.mismatched.empty());
+  for (int rank = 0; rank < problem.ranks; ++rank) {
+    const bool refused = !step_.spec.lost_ranks.empty() && step_.spec.lost_ranks[at(rank)];
+    expect_equal(findings_, kRefusal, "report.refused names a rank", refused ? 1 : 0,
+                 result_.report.refused.contains(rank) ? 1 : 0);
+  }
+  const auto hidden = at(problem.hidden);
+  const DType dtype = step_.spec.out_dtype;
+  const std::int64_t tokens = problem.inputs[at(rank_)].tokens;
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    const std::byte* wanted =
+        expected_.out.data() + at(token) * hidden * reference::bytes_of(dtype);
+    if (!expect_row(findings_, kNumbers, fmt::format("out of token {}", token), dtype, wanted,
+                    out_tensor_.row(token), hidden)) {
+      break;
+    }
+  }
+  expect_values(findings_, kSurviving, "surviving_weight", expected_.surviving_weight,
+                outputs_.surviving_weight);
+  if (step_.spec.row_weights) {
+    expect_values(findings_, kWeightsHome, "weights_home", expected_.weights_home,
+                  outputs_.weights_home, problem.top_k);
+  }
+  for (Tensor* tensor : {&out_tensor_, &weights_home_tensor_}) {
+    if (!tensor->view().given()) continue;
+    for (std::int64_t token = 0; token < tokens; ++token) tensor->poison_row(token);
+    expect_true(findings_, kStrides,
+                fmt::format("{}: a byte between the rows was written",
+                            tensor == &out_tensor_ ? "out" : "weights_home"),
+                tensor->first_written() < 0);
+  }
+}
+
+}  // namespace sluice::conformance

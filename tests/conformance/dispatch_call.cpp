@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+
+#include "conformance/calls.hpp"
+#include "conformance/rules.hpp"
+#include "reference/small_float.hpp"
+#include "support/compare.hpp"
+
+namespace sluice::conformance {
+
+using support::expect_true;
+using support::Tensor;
+
+namespace {
+
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+Tensor ids_tensor(DType dtype, const std::vector<std::int64_t>& ids, std::int64_t tokens,
+                  std::int64_t top_k, std::int64_t gap) {
+  Tensor tensor(dtype, {tokens, top_k}, gap);
+  if (dtype == DType::i64) {
+    tensor.fill(bytes_of_values(ids));
+  } else {
+    tensor.fill(bytes_of_values(std::vector<std::int32_t>(ids.begin(), ids.end())));
+  }
+  return tensor;
+}
+
+}  // namespace
+
+ConstTensorView or_null(ConstTensorView view, bool null) {
+  if (null && view.shape[0] == 0) view.data = nullptr;
+  return view;
+}
+
+DispatchCall::DispatchCall(Communicator& communicator, const Step& step, int repetition,
+                           support::Findings& findings)
+    : communicator_(communicator),
+      step_(step),
+      findings_(findings),
+      context_(step.name + ", dispatch " + std::to_string(repetition) + ": "),
+      rank_(communicator.rank()),
+      problem_(step.dispatches[at(repetition)]),
+      expected_(step.dispatched[at(repetition)]),
+      rows_(expected_.ranks[at(rank_)]) {
+  findings_.set_context(context_);
+  make_inputs();
+  make_outputs();
+}
+
+DispatchCall::~DispatchCall() {
+  received_.release();
+  if (registered_ == nullptr) return;
+  const Status freed = communicator_.deallocate(registered_);
+  if (!freed.ok()) findings_.add("deallocate: " + freed.to_string());
+}
+
+void DispatchCall::make_inputs() {
+  const StepSpec& spec = step_.spec;
+  const reference::RankInput& input = problem_.inputs[at(rank_)];
+  const std::int64_t tokens = input.tokens;
+  const std::int64_t top_k = problem_.top_k;
+  const bool null = rank_ % 2 == 1;
+  const std::vector<std::int64_t> x_shape = {tokens, problem_.hidden};
+  if (spec.registered_x) {
+    const std::size_t bytes = Tensor::bytes_needed(spec.x_dtype, x_shape, spec.input_gap);
+    Result<void*> memory = communicator_.allocate(std::max<std::size_t>(bytes, 64));
+    if (memory.ok()) {
+      registered_ = *memory;
+    } else {
+      findings_.add("allocate: " + memory.status().to_string());
+    }
+  }
+  x_tensor_ = Tensor(spec.x_dtype, x_shape, spec.input_gap, registered_);
+  x_tensor_.fill(input.x);
+  x_ = or_null(x_tensor_.view(), null);
+  ids_tensor_ = ids_tensor(spec.ids_dtype, input.topk_ids, tokens, top_k, spec.input_gap);
+  ids_ = or_null(ids_tensor_.view(), null);
+  if (spec.weights_at_dispatch) {
+    weights_tensor_ = Tensor(DType::f32, {tokens, top_k}, spec.input_gap);
+    weights_tensor_.fill(bytes_of_values(input.topk_weights));
+    weights_ = or_null(weights_tensor_.view(), null);
+  }
+  if (spec.mask == support::MaskKind::token) {
+    mask_tensor_ = Tensor(DType::u8, {tokens});
+    std::copy_n(reinterpret_cast<const std::byte*>(input.mask.data()), input.mask.size(),
+                static_cast<std::byte*>(mask_tensor_.view().data));
+  } else if (spec.mask == support::MaskKind::route) {
+    mask_tensor_ = Tensor(DType::u8, {tokens, top_k}, spec.input_gap);
+    mask_tensor_.fill(bytes_of_values(input.mask));
+  }
+  if (spec.mask != support::MaskKind::none) options_.mask = or_null(mask_tensor_.view(), null);
+  options_.layout = spec.layout;
+  options_.codec = spec.codec;
+  options_.expert_alignment = spec.expert_alignment;
+  options_.capacity = spec.capacity;
+}
+
+void DispatchCall::make_outputs() {
+  const StepSpec& spec = step_.spec;
+  std::vector<std::int64_t> shape = step_.rows_shape(rank_);
+  if (problem_.layout != Layout::expert_slab) shape[0] += spec.spare_rows;
+  std::vector<std::int64_t> scales_shape = shape;
+  scales_shape.back() =
+      static_cast<std::int64_t>(reference::scale_words(problem_.codec, at(problem_.hidden)));
+  const bool has_scales = problem_.codec.kind == CodecKind::fp8;
+  if (spec.rows_from == RowsFrom::caller) {
+    rows_tensor_ = Tensor(reference::row_dtype(problem_.codec), shape, spec.output_gap);
+    outputs_.rows = rows_tensor_.view();
+    if (has_scales) {
+      const DType dtype = reference::scale_dtype(problem_.codec);
+      scales_tensor_ = spec.token_contiguous_scales
+                           ? Tensor::token_contiguous(dtype, scales_shape, spec.output_gap)
+                           : Tensor(dtype, scales_shape, spec.output_gap);
+      outputs_.scales = scales_tensor_.view();
+    }
+  } else if (spec.rows_from == RowsFrom::allocator) {
+    outputs_.allocator = [this](BufferKind kind, std::size_t bytes) -> void* {
+      allocated_.emplace_back(DType::u8,
+                              std::vector<std::int64_t>{static_cast<std::int64_t>(bytes)});
+      void* memory = allocated_.back().view().data;
+      (kind == BufferKind::rows ? allocated_rows_ : allocated_scales_) = memory;
+      return memory;
+    };
+  }
+  outputs_.zero_padding = spec.zero_padding;
+  if (spec.caller_handle) {
+    const std::size_t bytes = communicator_.handle_bytes();
+    // 64 bytes more than given: they must stay as they are.
+    handle_tensor_ = Tensor(DType::u8, {static_cast<std::int64_t>(bytes) + 64});
+    outputs_.handle = Handle(handle_tensor_.view().data, bytes);
+  }
+}
+
+void DispatchCall::whole() {
+  received_ = communicator_.dispatch(x_, ids_, weights_, options_, outputs_);
+}
+
+void DispatchCall::whole(const Handle& cached) {
+  moves_rows_ = true;
+  along_handle_ = true;
+  DispatchOptions options = options_;
+  options.mask = {};
+  received_ = communicator_.dispatch(x_, cached, options, outputs_);
+}
+
+void DispatchCall::send() {
+  ticket_ = communicator_.send_dispatch(x_, ids_, weights_, options_);
+}
+
+void DispatchCall::send(const Handle& cached) {
+  moves_rows_ = true;
+  along_handle_ = true;
+  DispatchOptions options = options_;
+  options.mask = {};
+  ticket_ = communicator_.send_dispatch(x_, cached, options);
+}
+
+void DispatchCall::receive() {
+  findings_.set_context(context_);
+  expect_true(findings_, kRefusal, "send_dispatch: " + ticket_.status.to_string(),
+              ticket_.status.ok());
+  received_ = communicator_.receive_dispatch(ticket_, outputs_);
+}
+
+void DispatchCall::plan() {
+  moves_rows_ = false;
+  DispatchOutputs outputs;
+  outputs.handle = outputs_.handle;
+  received_ = communicator_.plan(ids_, weights_, options_, outputs);
+}
+
+std::vector<std::int64_t> DispatchCall::rows_shape() const {
+  const TensorView& rows = received_.rows;
+  if (!rows.given()) return step_.rows_shape(rank_);
+  return std::vector<std::int64_t>(rows.shape.begin(), rows.shape.begin() + rows.dims);
+}
+
+}  // namespace sluice::conformance

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT
+#include "faults/round.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "support/compare.hpp"
+#include "support/data.hpp"
+#include "support/random.hpp"
+#include "support/routing.hpp"
+
+namespace sluice::faults {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using support::Random;
+
+constexpr int kExperts = 10;
+constexpr int kTopK = 4;
+constexpr int kHidden = 128;
+constexpr int kTokens = 12;
+constexpr std::size_t kElement = 2;  // bf16 in x, y and out
+
+enum Purpose : std::uint64_t { kCount, kRouting, kWeights, kData, kAnswers };
+
+std::size_t at(std::int64_t index) {
+  return static_cast<std::size_t>(index);
+}
+
+reference::DispatchProblem without(const reference::DispatchProblem& problem,
+                                   const RankSet& missing) {
+  reference::DispatchProblem rest = problem;
+  for (int rank = 0; rank < rest.ranks; ++rank) {
+    if (missing.contains(rank)) rest.inputs[at(rank)] = {};
+  }
+  return rest;
+}
+
+// What `expert` (or in rank_major a whole rank) answers for one token.
+std::vector<std::byte> answer(const Round& round, int source, std::int64_t token, int expert) {
+  return support::draw_elements(
+      DType::bf16, kHidden, support::DataKind::ordinary,
+      Random::of(round.seed, kAnswers + 8 * static_cast<std::uint64_t>(expert),
+                 static_cast<std::uint64_t>(source), static_cast<std::uint64_t>(token)));
+}
+
+int answerer(const reference::DispatchProblem& problem, const reference::RankRows& rows,
+             const reference::Row& row, int rank) {
+  if (problem.layout == Layout::rank_major) return kExperts + rank;
+  return rows.local_experts[at(row.local_expert)];
+}
+
+RankSet others(const RankSet& all, int rank) {
+  RankSet rest = all;
+  rest.erase(rank);
+  return rest;
+}
+
+}  // namespace
+
+std::string text_of(const RankSet& set) {
+  std::string text = "{";
+  for (int rank = 0; rank < kMaxRanks; ++rank) {
+    if (set.contains(rank)) text += fmt::format("{}{}", text.size() > 1 ? ", " : "", rank);
+  }
+  return text + "}";
+}
+
+Shape shape_of(const Terms&) {
+  return {kExperts, kTopK, kHidden, kTokens};
+}
+
+CommunicatorOptions options_of(const Terms& terms) {
+  CommunicatorOptions options;
+  options.mode = terms.mode;
+  options.layout = terms.layout;
+  options.registered_bytes = terms.registered ? std::size_t{1} << 20 : 0;
+  options.y_memory = terms.registered ? YMemory::registered : YMemory::ordinary;
+  options.deadline = std::chrono::seconds(20);
+  options.first_deadline = std::chrono::seconds(20);
+  return options;
+}
+
+std::string name_of(const Terms& terms) {
+  return fmt::format("{}_{}{}_{}ranks", to_string(terms.mode), to_string(terms.layout),
+                     terms.registered ? "_registered" : "", terms.ranks);
+}
+
+Round make_round(const Terms& terms, int number) {
+  Round round;
+  round.seed = Random::of(77, static_cast<std::uint64_t>(number)).next();
+  reference::DispatchProblem& problem = round.problem;
+  problem.ranks = terms.ranks;
+  problem.experts = kExperts;
+  problem.top_k = kTopK;
+  problem.hidden = kHidden;
+  problem.max_tokens = kTokens;
+  problem.layout = terms.layout;
+  const support::RoutingKind kinds[] = {support::RoutingKind::distinct,
+                                        support::RoutingKind::duplicates,
+                                        support::RoutingKind::sparse};
+  for (int rank = 0; rank < terms.ranks; ++rank) {
+    const auto who = static_cast<std::uint64_t>(rank);
+    reference::RankInput input;
+    // Never without tokens: a lost rank must be missed by every home.
+    input.tokens = 4 + Random::of(round.seed, kCount, who).below(kTokens - 3);
+    input.topk_ids = support::draw_ids(kinds[number % 3], input.tokens, kTopK, kExperts, 0,
+                                       Random::of(round.seed, kRouting, who));
+    input.topk_weights = support::draw_weights(input.topk_ids.size(), support::DataKind::ordinary,
+                                               Random::of(round.seed, kWeights, who));
+    input.x =
+        support::draw_elements(DType::bf16, at(input.tokens) * kHidden, support::DataKind::ordinary,
+                               Random::of(round.seed, kData, who));
+    problem.inputs.push_back(std::move(input));
+  }
+  return round;
+}
+
+Member::Member(const Terms& terms, Communicator& communicator, support::Findings& findings)
+    : terms_(terms),
+      communicator_(communicator),
+      findings_(findings),
+      out_(kTokens * kHidden * kElement),
+      surviving_(kTokens) {
+  x_ = memory(kTokens * kHidden * kElement, own_x_);
+  const std::size_t rows = terms.layout == Layout::rank_major
+                               ? at(terms.ranks) * kTokens
+                               : at(terms.ranks) * kTokens * kExperts;
+  y_bytes_ = rows * kHidden * kElement;
+  y_ = memory(y_bytes_, own_y_);
+}
+
+void* Member::memory(std::size_t bytes, std::vector<std::byte>& own) {
+  if (terms_.registered) {
+    const Result<void*> allocated = communicator_.allocate(bytes);
+    if (allocated) return *allocated;
+    findings_.add("allocate: " + allocated.status().to_string());
+  }
+  own.resize(bytes);
+  return own.data();
+}
+
+ConstTensorView Member::make_y(const Round& round, const reference::RankRows& rows) {
+  // What no expert wrote must not be looked at: NaN in every element.
+  std::memset(y_, 0xFF, y_bytes_);
+  for (const reference::Row& row : rows.rows) {
+    const std::vector<std::byte> elements = answer(
+        round, row.source, row.token, answerer(round.problem, rows, row, communicator_.rank()));
+    std::memcpy(static_cast<std::byte*>(y_) + at(row.number) * elements.size(), elements.data(),
+                elements.size());
+  }
+  if (terms_.layout == Layout::expert_slab) {
+    return {y_, DType::bf16, communicator_.local_experts(), std::int64_t{terms_.ranks} * kTokens,
+            kHidden};
+  }
+  return {y_, DType::bf16, rows.row_count, kHidden};
+}
+
+void Member::check_received(const Received& received, const reference::Dispatched& view) {
+  const reference::RankRows& rows = view.ranks[at(communicator_.rank())];
+  if (!received.status.ok()) findings_.add("dispatch: " + received.status.to_string());
+  support::expect_values(findings_, "Counts", "counts", rows.counts, received.handle.counts());
+  support::expect_values(findings_, "Records", "record_rank", rows.record_rank,
+                         received.handle.record_rank());
+  support::expect_values(findings_, "Records", "record_token", rows.record_token,
+                         received.handle.record_token());
+  support::expect_values(findings_, "Records", "local_ids", rows.local_ids,
+                         received.handle.local_ids(), kTopK);
+  support::expect_values(findings_, "Records", "local_weights", rows.local_weights,
+                         received.handle.local_weights(), kTopK);
+  support::expect_values(findings_, "Rows", "route_rows", rows.route_rows,
+                         received.handle.route_rows(), kTopK);
+  for (const reference::Row& row : rows.rows) {
+    support::expect_row(
+        findings_, "Rows",
+        fmt::format("row {} (source {}, token {})", row.number, row.source, row.token), DType::bf16,
+        view.payload(row).elements.data(),
+        static_cast<const std::byte*>(received.rows.data) + at(row.number) * kHidden * kElement,
+        kHidden);
+  }
+}
+
+void Member::check_combined(const Round& round, const CombineResult& result) {
+  const int rank = communicator_.rank();
+  if (!result.status.ok()) findings_.add("combine: " + result.status.to_string());
+  const reference::Dispatched all = reference::dispatch(round.problem);
+  reference::CombineProblem problem;
+  for (int other = 0; other < terms_.ranks; ++other) {
+    const reference::RankRows& rows = all.ranks[at(other)];
+    reference::CombineInput input;
+    for (const reference::Row& row : rows.rows) {
+      const std::vector<std::byte> elements =
+          answer(round, row.source, row.token, answerer(round.problem, rows, row, other));
+      input.y.insert(input.y.end(), elements.begin(), elements.end());
+    }
+    problem.inputs.push_back(std::move(input));
+    problem.lost_ranks.push_back(result.report.missing.contains(other));
+  }
+  const reference::Combined expected =
+      std::move(reference::combine(round.problem, all, problem)[at(rank)]);
+  support::expect_equal(findings_, "Loss", "lost_routes", expected.lost_routes,
+                        result.report.lost_routes);
+  const std::int64_t tokens = round.problem.inputs[at(rank)].tokens;
+  support::expect_values(findings_, "Loss", "surviving_weight", expected.surviving_weight,
+                         ConstTensorView(surviving_.data(), DType::f32, tokens));
+  for (std::int64_t token = 0; token < tokens; ++token) {
+    const std::size_t row = at(token) * kHidden * kElement;
+    support::expect_row(findings_, "Combine", fmt::format("token {}", token), DType::bf16,
+                        expected.out.data() + row, out_.data() + row, kHidden);
+  }
+}
+
+RoundResult Member::run(const Round& round, const RoundOptions& options) {
+  const int rank = communicator_.rank();
+  const reference::RankInput& input = round.problem.inputs[at(rank)];
+  RoundResult result;
+  Clock::time_point began;
+  const auto stage = [&](Stage now) {
+    result.longest_half =
+        std::max(result.longest_half,
+                 now == Stage::dispatch_send ? Clock::duration::zero() : Clock::now() - began);
+    if (options.on_stage) options.on_stage(now);
+    began = Clock::now();
+  };
+
+  if (!input.x.empty()) std::memcpy(x_, input.x.data(), input.x.size());
+  DispatchOptions dispatch_options;
+  dispatch_options.deadline = options.dispatch_deadline;
+  stage(Stage::dispatch_send);
+  const DispatchTicket sent = communicator_.send_dispatch(
+      {x_, DType::bf16, input.tokens, kHidden},
+      {input.topk_ids.data(), DType::i64, input.tokens, kTopK},
+      {input.topk_weights.data(), DType::f32, input.tokens, kTopK}, dispatch_options);
+  stage(Stage::dispatch_receive);
+  Received received = communicator_.receive_dispatch(sent);
+  result.dispatch_missing = received.report.missing;
+  const reference::Dispatched view =
+      reference::dispatch(without(round.problem, others(result.dispatch_missing, rank)));
+  if (options.check) check_received(received, view);
+
+  const ConstTensorView y = make_y(round, view.ranks[at(rank)]);
+  std::memset(out_.data(), 0xFF, out_.size());
+  std::fill(surviving_.begin(), surviving_.end(), -1.0F);
+  CombineOptions combine_options;
+  combine_options.deadline = options.combine_deadline;
+  CombineOutputs outputs;
+  outputs.out = {out_.data(), DType::bf16, input.tokens, kHidden};
+  outputs.surviving_weight = {surviving_.data(), DType::f32, input.tokens};
+  stage(Stage::combine_send);
+  const CombineTicket ticket = communicator_.send_combine(y, received.handle, combine_options);
+  stage(Stage::combine_receive);
+  const CombineResult combined = communicator_.receive_combine(ticket, outputs);
+  result.combine_missing = combined.report.missing;
+  stage(Stage::end);
+  if (options.check) check_combined(round, combined);
+  return result;
+}
+
+}  // namespace sluice::faults

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sluice/world.hpp"
+#include "support/findings.hpp"
+
+namespace sluice::support {
+
+/// What one rank does. It must not use GoogleTest.
+using RankBody = std::function<void(World& world, Findings& findings)>;
+
+struct RunOptions {
+  /// After this, what still runs is killed and reported (threads: the whole test is aborted).
+  std::chrono::milliseconds watchdog = std::chrono::seconds(150);
+  /// Call World::leave at the end of every rank.
+  bool leave = true;
+};
+
+struct RunResult {
+  std::vector<std::string> failures;  ///< "rank 2: ...", empty if all went well.
+  std::vector<std::string> notes;     ///< One per rank.
+
+  /// All failures as one text.
+  std::string text() const;
+};
+
+/// Runs `body` on `ranks` threads of this process over World::threads.
+RunResult run_as_threads(int ranks, const RankBody& body, const RunOptions& options = {});
+/// Runs `body` on `ranks` child processes, joined by a rendezvous of their own. The caller has no
+/// other thread: a child is a copy of its only one. A child never returns to the caller.
+RunResult run_as_processes(int ranks, const RankBody& body, const RunOptions& options = {});
+
+using RunRanks = RunResult (*)(int ranks, const RankBody& body, const RunOptions& options);
+
+}  // namespace sluice::support

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: MIT
+//
+// Worlds of processes whose ranks are threads here: the same sockets, shared memory and monitors,
+// where sanitizers can watch.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "bootstrap/process_group.hpp"
+#include "bootstrap/store_gather.hpp"
+#include "ranks.hpp"
+#include "sluice/limits.hpp"
+#include "sluice/world.hpp"
+#include "store/address.hpp"
+#include "store/in_process_store.hpp"
+#include "store/socket.hpp"
+
+namespace sluice {
+namespace {
+
+using base::Deadline;
+using bootstrap::Group;
+using bootstrap::HostIdentity;
+using bootstrap::ProcessGroup;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::for_each_rank;
+using testing::new_rendezvous;
+
+const WorldOptions kPatient{seconds(60)};
+
+std::string free_tcp_rendezvous(const std::string& host) {
+  store::Address address;
+  address.host = host;
+  auto listener = store::listen_at(address);
+  if (!listener.ok()) return "";
+  address.port = store::bound_port(*listener).value();
+  return store::to_string(address);
+}
+
+TEST(ProcessWorld, JoinsAtEveryKindOfRendezvous) {
+  for (const std::string& rendezvous :
+       {new_rendezvous(), free_tcp_rendezvous("127.0.0.1"), free_tcp_rendezvous("::1"),
+        free_tcp_rendezvous("localhost")}) {
+    if (rendezvous.empty()) continue;  // A machine without IPv6.
+    for_each_rank(3, [&](int rank) {
+      auto world = World::join(rank, 3, rendezvous, kPatient);
+      ASSERT_TRUE(world.ok()) << rendezvous << ": " << world.status().to_string();
+      EXPECT_EQ(world->rank(), rank);
+      EXPECT_EQ(world->size(), 3);
+      auto all = world->all_gather(std::string(static_cast<std::size_t>(rank), 'x'));
+      ASSERT_TRUE(all.ok()) << all.status().to_string();
+      EXPECT_EQ((*all)[2], "xx");
+      EXPECT_TRUE(world->barrier().ok());
+      EXPECT_TRUE(world->leave(seconds(60)).ok());
+      EXPECT_EQ(world->barrier().code(), StatusCode::failed_precondition);
+    });
+  }
+}
+
+TEST(ProcessWorld, OneNameServesWorldAfterWorld) {
+  const std::string rendezvous = new_rendezvous();
+  for_each_rank(4, [&](int rank) {
+    for (int round = 0; round < 5; ++round) {
+      auto world = World::join(rank, 4, rendezvous, kPatient);
+      ASSERT_TRUE(world.ok()) << "round " << round << ": " << world.status().to_string();
+      auto all = world->all_gather(std::to_string(round));
+      ASSERT_TRUE(all.ok());
+      for (const std::string& blob : *all) EXPECT_EQ(blob, std::to_string(round));
+      ASSERT_TRUE(world->leave(seconds(60)).ok());
+    }
+  });
+}
+
+TEST(ProcessWorld, SixteenRanksWithSeveralWorldsEach) {
+  const std::string first = new_rendezvous();
+  const std::string second = new_rendezvous();
+  for_each_rank(16, [&](int rank) {
+    auto one = World::join(rank, 16, first, kPatient);
+    ASSERT_TRUE(one.ok()) << one.status().to_string();
+    auto two = World::join(15 - rank, 16, second, kPatient);
+    ASSERT_TRUE(two.ok()) << two.status().to_string();
+    for (int round = 0; round < 3; ++round) {
+      auto all = one->all_gather(std::to_string(rank));
+      auto other = two->all_gather(std::to_string(rank));
+      ASSERT_TRUE(all.ok() && other.ok());
+      EXPECT_EQ((*all)[3], "3");
+      EXPECT_EQ((*other)[3], "12");
+    }
+    auto part = one->split(rank % 3 == 2 ? -1 : rank % 3, -rank);
+    if (rank % 3 == 2) {
+      EXPECT_EQ(part.status().code(), StatusCode::failed_precondition);
+    } else {
+      ASSERT_TRUE(part.ok()) << part.status().to_string();
+      auto members = part->all_gather(std::to_string(rank));
+      ASSERT_TRUE(members.ok());
+      EXPECT_EQ(members->front(), rank % 3 == 0 ? "15" : "13");
+      EXPECT_EQ((*members)[static_cast<std::size_t>(part->rank())], std::to_string(rank));
+      EXPECT_TRUE(part->barrier().ok());
+    }
+    EXPECT_TRUE(one->barrier().ok());
+    EXPECT_TRUE(two->barrier().ok());
+  });
+}
+
+TEST(ProcessWorld, LargeBlobsOfAllToAllDoNotBlockEachOther) {
+  const std::string rendezvous = new_rendezvous();
+  for_each_rank(4, [&](int rank) {
+    auto world = World::join(rank, 4, rendezvous, kPatient);
+    ASSERT_TRUE(world.ok()) << world.status().to_string();
+    for (const std::size_t bytes : {std::size_t{3} << 20, std::size_t{0}, std::size_t{70000}}) {
+      const std::string mine(bytes + static_cast<std::size_t>(rank), static_cast<char>('a' + rank));
+      auto all = world->all_gather(mine);
+      ASSERT_TRUE(all.ok()) << all.status().to_string();
+      for (int peer = 0; peer < 4; ++peer) {
+        const auto& blob = (*all)[static_cast<std::size_t>(peer)];
+        EXPECT_EQ(blob, std::string(bytes + static_cast<std::size_t>(peer),
+                                    static_cast<char>('a' + peer)));
+      }
+    }
+  });
+}
+
+TEST(ProcessWorld, SharesMemoryThatOutlivesItsOwner) {
+  const std::string rendezvous = new_rendezvous();
+  for_each_rank(3, [&](int rank) {
+    auto world = World::join(rank, 3, rendezvous, kPatient);
+    ASSERT_TRUE(world.ok()) << world.status().to_string();
+    Group& group = *world->group();
+    const auto deadline = Deadline::after(seconds(60));
+    auto region = group.share(static_cast<std::size_t>(rank) * 5000, rank == 2, deadline);
+    ASSERT_TRUE(region.ok()) << region.status().to_string();
+    EXPECT_EQ(region->bytes(0), 0U);
+    if (rank == 1) std::memset(region->base(2) + 100, 7, 4);
+    ASSERT_TRUE(world->barrier().ok());
+    if (rank == 2) {
+      EXPECT_EQ(region->base(2)[103], std::byte{7});
+      region->base(2)[0] = std::byte{9};
+      *region = {};  // The peers' mappings keep the memory.
+    }
+    ASSERT_TRUE(world->barrier().ok());
+    if (rank != 2) {
+      EXPECT_EQ(region->base(2)[0], std::byte{9});
+    }
+  });
+}
+
+TEST(ProcessWorld, DifferentCollectivesAreAMismatch) {
+  const std::string rendezvous = new_rendezvous();
+  for_each_rank(2, [&](int rank) {
+    auto world = World::join(rank, 2, rendezvous, kPatient);
+    ASSERT_TRUE(world.ok());
+    const Status status = rank == 0 ? world->barrier() : world->split(0, 0).status();
+    // Whoever looks second may find the first one gone.
+    EXPECT_TRUE(status.code() == StatusCode::mismatch || status.code() == StatusCode::unavailable)
+        << status.to_string();
+  });
+}
+
+TEST(ProcessWorld, DestructionWithoutLeaveIsADeathAndLeavingIsNot) {
+  const std::string rendezvous = new_rendezvous();
+  for_each_rank(3, [&](int rank) {
+    auto world = World::join(rank, 3, rendezvous, kPatient);
+    ASSERT_TRUE(world.ok());
+    Group& group = *world->group();
+    if (rank == 1) {
+      EXPECT_TRUE(world->leave(seconds(60)).ok());
+      return;
+    }
+    if (rank == 2) return;
+    memory::Sleeper sleeper(group.control(0).doorbell);
+    const auto left = static_cast<std::uint32_t>(memory::RankState::left);
+    while (!group.is_dead(2) || group.control(1).state.load() != left) {
+      sleeper.prepare();
+      if (group.is_dead(2) && group.control(1).state.load() == left) break;
+      sleeper.sleep(60'000'000'000);
+    }
+    EXPECT_FALSE(group.is_dead(1));
+    EXPECT_EQ(world->barrier().code(), StatusCode::unavailable);
+  });
+}
+
+TEST(ProcessWorld, AMissingRankIsNamedAtTheDeadline) {
+  const std::string rendezvous = new_rendezvous();
+  for_each_rank(2, [&](int rank) {
+    auto world = World::join(rank, 3, rendezvous, {milliseconds(300)});
+    ASSERT_FALSE(world.ok());
+    // Rank 1 may hear of its own deadline, or that rank 0 gave up first.
+    EXPECT_TRUE(world.status().code() == StatusCode::deadline_exceeded ||
+                world.status().code() == StatusCode::unavailable)
+        << world.status().to_string();
+    if (rank == 0 && world.status().code() == StatusCode::deadline_exceeded) {
+      EXPECT_NE(world.status().message().find("rank 2"), std::string::npos);
+    }
+  });
+}
+
+TEST(ProcessWorld, RefusesBadArgumentsBeforeItTalksToAnybody) {
+  EXPECT_EQ(World::join(2, 2, "unix:x").status().code(), StatusCode::invalid_argument);
+  EXPECT_EQ(World::join(-1, 2, "unix:x").status().code(), StatusCode::invalid_argument);
+  EXPECT_EQ(World::join(0, 0, "unix:x").status().code(), StatusCode::invalid_argument);
+  EXPECT_EQ(World::join(0, kMaxRanks + 1, "unix:x").status().code(), StatusCode::invalid_argument);
+  EXPECT_EQ(World::join(0, 1, "http://x").status().code(), StatusCode::invalid_argument);
+  EXPECT_EQ(World::create(0, 1, nullptr).status().code(), StatusCode::invalid_argument);
+  auto alone = World::join(0, 1, "unix:nobody-needs-it");
+  ASSERT_TRUE(alone.ok()) << alone.status().to_string();
+  EXPECT_TRUE(alone->barrier().ok());
+}
+
+TEST(ProcessWorld, OtherSizesAtOneRendezvousAreAMismatch) {
+  const std::string rendezvous = new_rendezvous();
+  for_each_rank(2, [&](int rank) {
+    auto world = World::join(rank, rank == 0 ? 2 : 3, rendezvous, {milliseconds(1000)});
+    ASSERT_FALSE(world.ok());
+    if (rank == 1) {
+      EXPECT_EQ(world.status().code(), StatusCode::mismatch) << world.status().to_string();
+      EXPECT_NE(world.status().message().find("world of 3"), std::string::npos);
+    }
+  });
+}
+
+/// A gather of the caller's own, for World::create and for hosts that differ.
+class OwnGather {
+ public:
+  Result<std::vector<std::string>> operator()(int rank, int size, std::string_view blob) {
+    return bootstrap::gather_through(store_, rank, size, blob, Deadline::after(seconds(60)));
+  }
+
+ private:
+  store::InProcessStore store_;
+};
+
+TEST(ProcessWorld, JoinsWithACallersAllGather) {
+  OwnGather gather;
+  for_each_rank(3, [&](int rank) {
+    auto world = World::create(
+        rank, 3, [&](std::string_view blob) { return gather(rank, 3, blob); }, kPatient);
+    ASSERT_TRUE(world.ok()) << world.status().to_string();
+    EXPECT_TRUE(world->barrier().ok());
+  });
+  auto wrong = World::create(0, 2, [](std::string_view blob) {
+    return Result<std::vector<std::string>>(std::vector<std::string>{std::string(blob)});
+  });
+  EXPECT_EQ(wrong.status().code(), StatusCode::mismatch);
+  auto throwing = World::create(0, 2, [](std::string_view) -> Result<std::vector<std::string>> {
+    throw std::runtime_error("no network");
+  });
+  EXPECT_EQ(throwing.status().code(), StatusCode::internal);
+}
+
+TEST(ProcessWorld, SeveralHostsAreUnimplementedOnAllRanks) {
+  OwnGather gather;
+  for_each_rank(3, [&](int rank) {
+    HostIdentity host = *bootstrap::this_host();
+    if (rank == 2) host.node = "elsewhere";
+    auto group = ProcessGroup::create(
+        rank, 3, [&](std::string_view blob) { return gather(rank, 3, blob); },
+        Deadline::after(seconds(60)), host);
+    ASSERT_FALSE(group.ok());
+    EXPECT_EQ(group.status().code(), StatusCode::unimplemented);
+    EXPECT_NE(group.status().message().find("rank 2"), std::string::npos);
+  });
+}
+
+TEST(ProcessWorld, OneRanksTroubleBeforeTheMeshIsEverybodysStatus) {
+  OwnGather gather;
+  for_each_rank(2, [&](int rank) {
+    Result<HostIdentity> host = bootstrap::this_host();
+    if (rank == 1) host = Status(StatusCode::io_error, "no /proc");
+    auto group = ProcessGroup::create(
+        rank, 2, [&](std::string_view blob) { return gather(rank, 2, blob); },
+        Deadline::after(seconds(60)), host);
+    ASSERT_FALSE(group.ok());
+    EXPECT_EQ(group.status().to_string(), "io_error: rank 1: no /proc");
+  });
+}
+
+TEST(ProcessWorld, StrangersAtAListenerAreDropped) {
+  OwnGather gather;
+  std::mutex mutex;
+  std::vector<base::Descriptor> strangers;
+  for_each_rank(3, [&](int rank) {
+    const auto own_gather = [&](std::string_view blob) -> Result<std::vector<std::string>> {
+      auto all = gather(rank, 3, blob);
+      if (!all.ok()) return all;
+      // Every rank first sends strangers to rank 0: silent, garbage, and one that hangs up.
+      const std::size_t at = all->front().find("sluice-");
+      store::Address address;
+      address.kind = store::Address::Kind::unix_abstract;
+      address.name = all->front().substr(at, 7 + 32);
+      for (int kind = 0; kind < 3; ++kind) {
+        auto socket = store::connect_to(address, Deadline::after(seconds(60)));
+        if (!socket.ok()) return socket.status();
+        if (kind == 1) {
+          const Status sent = store::send_all(*socket, std::string(36, 'g'),
+                                              Deadline::after(seconds(60)), "garbage");
+          if (!sent.ok()) return sent;
+        }
+        if (kind == 2) continue;
+        const std::lock_guard lock(mutex);
+        strangers.push_back(std::move(*socket));
+      }
+      return all;
+    };
+    auto world = World::create(rank, 3, own_gather, kPatient);
+    ASSERT_TRUE(world.ok()) << world.status().to_string();
+    EXPECT_TRUE(world->barrier().ok());
+  });
+}
+
+}  // namespace
+}  // namespace sluice

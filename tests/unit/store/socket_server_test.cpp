@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/byte_stream.hpp"
+#include "store/protocol.hpp"
+#include "store/socket.hpp"
+#include "store/socket_store.hpp"
+#include "store/socket_store_server.hpp"
+
+namespace sluice::store {
+namespace {
+
+using base::Deadline;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Deadline soon() {
+  return Deadline::after(seconds(60));
+}
+
+Address new_address() {
+  static int count = 0;
+  Address address;
+  address.kind = Address::Kind::unix_abstract;
+  address.name = "sluice-server-" + std::to_string(::getpid()) + "-" + std::to_string(count++);
+  return address;
+}
+
+// True if the server closed the connection; it must not answer.
+bool is_closed(const base::Descriptor& socket) {
+  char byte = 0;
+  return receive_all(socket, {&byte, 1}, Deadline::after(seconds(10)), "test").code() ==
+         StatusCode::unavailable;
+}
+
+TEST(SocketStoreServer, BadInputClosesThatConnectionOnly) {
+  auto server = SocketStoreServer::start(new_address(), 0);
+  ASSERT_TRUE(server.ok());
+  const Address& address = (*server)->address();
+  auto good = SocketStore::connect(address, {}, soon());
+  ASSERT_TRUE(good.ok());
+  Request request;
+  request.key = "k";
+  std::string cut_hello = encode_hello(0, {});
+  cut_hello[0] = static_cast<char>(cut_hello[0] - 1);
+  std::string bad_magic = encode_hello(0, {});
+  bad_magic[15] = static_cast<char>(bad_magic[15] ^ 1);
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(8, '\0'), std::string(8, '\xff'),
+        encode_request(1, request),                 // No hello before it.
+        encode_hello(0, {}) + encode_hello(1, {}),  // Two hellos.
+        cut_hello, bad_magic}) {
+    auto socket = connect_to(address, soon());
+    ASSERT_TRUE(socket.ok());
+    ASSERT_TRUE(send_all(*socket, bytes, soon(), "test").ok());
+    EXPECT_TRUE(is_closed(*socket)) << bytes.size() << " bytes";
+    EXPECT_TRUE((*good)->set("k", "v", soon()).ok());
+  }
+}
+
+TEST(SocketStoreServer, SurvivesRandomBytes) {
+  auto server = SocketStoreServer::start(new_address(), 0);
+  ASSERT_TRUE(server.ok());
+  const Address& address = (*server)->address();
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    // A valid beginning, then noise in a well-framed payload.
+    base::ByteWriter writer;
+    const auto length = static_cast<std::uint32_t>(1 + random() % 64);
+    writer.put(length);
+    std::string bytes = encode_hello(0, {}) + writer.take();
+    for (std::uint32_t i = 0; i < length; ++i) bytes += static_cast<char>(random());
+    auto socket = connect_to(address, soon());
+    ASSERT_TRUE(socket.ok());
+    ASSERT_TRUE(send_all(*socket, bytes, soon(), "test").ok());
+  }
+  auto good = SocketStore::connect(address, {}, soon());
+  ASSERT_TRUE(good.ok());
+  EXPECT_TRUE((*good)->set("k", "v", soon()).ok());
+}
+
+TEST(SocketStoreServer, AClientWaitsUntilItIsServed) {
+  const Address address = new_address();
+  std::thread late([&] {
+    auto client = SocketStore::connect(address, {}, soon());
+    ASSERT_TRUE(client.ok()) << client.status().to_string();
+    EXPECT_TRUE((*client)->set("k", "v", soon()).ok());
+  });
+  std::this_thread::sleep_for(milliseconds(50));
+  auto server = SocketStoreServer::start(address, 0);
+  ASSERT_TRUE(server.ok());
+  late.join();
+  auto nobody = SocketStore::connect(new_address(), {}, Deadline::after(milliseconds(50)));
+  ASSERT_FALSE(nobody.ok());
+  EXPECT_EQ(nobody.status().code(), StatusCode::deadline_exceeded);
+}
+
+TEST(SocketStoreServer, ItsEndIsUnavailableToClients) {
+  auto server = SocketStoreServer::start(new_address(), 0);
+  ASSERT_TRUE(server.ok());
+  auto client = SocketStore::connect((*server)->address(), {}, soon());
+  ASSERT_TRUE(client.ok());
+  std::thread waiter([&] {
+    EXPECT_EQ((*client)->get("never", Deadline::never()).status().code(), StatusCode::unavailable);
+  });
+  std::this_thread::sleep_for(milliseconds(30));
+  server->reset();
+  waiter.join();
+  EXPECT_EQ((*client)->set("k", "v", soon()).code(), StatusCode::unavailable);
+}
+
+TEST(SocketStoreServer, CountsItsClientsAndStopsListening) {
+  const Address address = new_address();
+  auto server = SocketStoreServer::start(address, 2);
+  ASSERT_TRUE(server.ok());
+  EXPECT_EQ(SocketStoreServer::start(address, 2).status().code(), StatusCode::io_error);
+  auto first = SocketStore::connect(address, {0, 2}, soon());
+  ASSERT_TRUE(first.ok());
+  for (const Hello& hello : {Hello{0, 2}, Hello{2, 2}, Hello{1, 3}}) {
+    EXPECT_EQ(SocketStore::connect(address, hello, soon()).status().code(), StatusCode::mismatch);
+  }
+  auto second = SocketStore::connect(address, {1, 2}, soon());
+  ASSERT_TRUE(second.ok());
+  EXPECT_FALSE(connect_to(address, soon()).ok());
+  // The next world may use the name while this one is still served.
+  auto next = SocketStoreServer::start(address, 2);
+  EXPECT_TRUE(next.ok()) << next.status().to_string();
+  EXPECT_EQ((*server)->wait_for_goodbyes(Deadline::after(milliseconds(20))).code(),
+            StatusCode::deadline_exceeded);
+  (*first)->say_goodbye(soon());
+  (*second)->say_goodbye(soon());
+  EXPECT_TRUE((*server)->wait_for_goodbyes(soon()).ok());
+}
+
+TEST(SocketStoreServer, ALostClientEndsTheWaitsOfTheOthers) {
+  auto server = SocketStoreServer::start(new_address(), 3);
+  ASSERT_TRUE(server.ok());
+  const Address& address = (*server)->address();
+  auto waiting = SocketStore::connect(address, {0, 3}, soon());
+  auto leaving = SocketStore::connect(address, {1, 3}, soon());
+  auto lost = SocketStore::connect(address, {2, 3}, soon());
+  ASSERT_TRUE(waiting.ok() && leaving.ok() && lost.ok());
+  (*leaving)->say_goodbye(soon());
+  leaving->reset();  // Done, not lost.
+  ASSERT_TRUE((*waiting)->set("k", "v", soon()).ok());
+  std::thread waiter([&] {
+    const Status status = (*waiting)->get("never", Deadline::never()).status();
+    EXPECT_EQ(status.code(), StatusCode::unavailable);
+    EXPECT_NE(status.message().find("rank 2"), std::string::npos) << status.message();
+  });
+  lost->reset();
+  waiter.join();
+  EXPECT_EQ((*waiting)->get("k", soon()).value(), "v");
+  EXPECT_EQ((*server)->wait_for_goodbyes(soon()).code(), StatusCode::unavailable);
+}
+
+TEST(SocketStoreServer, AHostThatDoesNotExistIsRefusedAtOnce) {
+  Address address;
+  address.host = "name with spaces";
+  address.port = 1;
+  EXPECT_EQ(SocketStore::connect(address, {}, soon()).status().code(),
+            StatusCode::invalid_argument);
+  EXPECT_EQ(SocketStoreServer::start(address, 0).status().code(), StatusCode::invalid_argument);
+}
+
+}  // namespace
+}  // namespace sluice::store

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+//
+// What Communicator::sizes says is what a communicator maps.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "sluice/communicator.hpp"
+
+namespace sluice {
+namespace {
+
+std::map<std::string, std::size_t> account(const Shape& shape, int ranks,
+                                           const CommunicatorOptions& options) {
+  const Result<std::vector<SizeEntry>> sizes = Communicator::sizes(shape, ranks, options);
+  EXPECT_TRUE(sizes.ok()) << sizes.status().to_string();
+  std::map<std::string, std::size_t> entries;
+  if (!sizes.ok()) return entries;
+  for (const SizeEntry& entry : *sizes) entries[entry.name] = entry.bytes;
+  return entries;
+}
+
+struct Case {
+  const char* name;
+  Shape shape;
+  CommunicatorOptions options;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  all.push_back({"latency", Shape{8, 4, 256, 64}, {}});
+  all.back().options.mode = Mode::latency;
+  all.push_back({"latency, fewer slots", Shape{8, 4, 256, 1000}, {}});
+  all.back().options.mode = Mode::latency;
+  all.back().options.slot_tokens = 40;
+  all.push_back({"single, fp8", Shape{7, 3, 240, 64}, {}});
+  all.back().options.permit_single = true;
+  all.back().options.dispatch_codec = Codec{CodecKind::fp8, ScaleForm::f32, 128};
+  all.push_back({"throughput", Shape{8, 4, 256, 300}, {}});
+  all.back().options.mode = Mode::throughput;
+  all.back().options.in_flight = 3;
+  all.back().options.registered_bytes = 100000;
+  return all;
+}
+
+TEST(Sizes, AddUp) {
+  for (const Case& one : cases()) {
+    std::map<std::string, std::size_t> entries = account(one.shape, 3, one.options);
+    std::size_t sum = entries["page rounding"];
+    for (const char* part : {"signals", "dispatch metadata", "dispatch slots", "combine metadata",
+                             "combine slots", "dispatch staging", "combine staging"}) {
+      ASSERT_EQ(entries.count(part), 1U) << part;
+      sum += entries[part];
+    }
+    EXPECT_EQ(sum, entries["window"]) << one.name;
+    EXPECT_EQ(entries["window"] % 4096, 0U) << one.name;
+    EXPECT_EQ(entries["registered memory"], (one.options.registered_bytes + 4095) / 4096 * 4096);
+  }
+}
+
+// The formulas by hand, for 3 ranks and B = 5: what is sent in dispatch lies with its sender, once
+// for all peers (B stages in latency mode, d in throughput mode); combine is pushed to homes in
+// latency mode and staged for each in throughput mode. Experts 8 over 3 ranks is max L = 3.
+TEST(Sizes, AreTheFormulas) {
+  std::map<std::string, std::size_t> latency = account(cases()[0].shape, 3, cases()[0].options);
+  EXPECT_EQ(latency["dispatch slots"], 0U);
+  EXPECT_EQ(latency["dispatch staging"], 5U * 64 * 512);
+  EXPECT_EQ(latency["combine slots"], 5U * 3 * 64 * 512);
+  EXPECT_EQ(latency["combine staging"], 0U);
+  std::map<std::string, std::size_t> slots = account(cases()[1].shape, 3, cases()[1].options);
+  EXPECT_EQ(slots["dispatch staging"], 5U * 40 * 512);
+  EXPECT_EQ(slots["combine slots"], 5U * 3 * 40 * 512);
+  // fp8: 240 bytes and 2 scales are 248, in 256; bf16 back home 480, in 512; min(3, max L 3).
+  std::map<std::string, std::size_t> single = account(cases()[2].shape, 3, cases()[2].options);
+  EXPECT_EQ(single["dispatch staging"], 5U * 64 * 256);
+  EXPECT_EQ(single["combine slots"], 5U * 3 * 64 * 3 * 512);
+  std::map<std::string, std::size_t> throughput = account(cases()[3].shape, 3, cases()[3].options);
+  EXPECT_EQ(throughput["dispatch slots"], 0U);
+  EXPECT_EQ(throughput["combine slots"], 0U);
+  EXPECT_EQ(throughput["dispatch staging"], 3U * 300 * 512);
+  EXPECT_EQ(throughput["combine staging"], 3U * 3 * 300 * 512);
+}
+
+// Bytes of this process that are mapped, from the kernel's own account.
+std::size_t mapped_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmSize:", 0) == 0) return std::stoul(line.substr(7)) * 1024;
+  }
+  return 0;
+}
+
+// A window and a heap are one mapping each. The window here is far larger than anything else that a
+// communicator takes, so that what is mapped shows its size.
+TEST(Sizes, AreWhatIsMapped) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "a sanitizer maps memory of its own";
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+  GTEST_SKIP() << "a sanitizer maps memory of its own";
+#endif
+#endif
+  const Shape shape{8, 2, 1024, 512};
+  CommunicatorOptions options;
+  options.mode = Mode::latency;
+  options.registered_bytes = std::size_t{8} << 20;
+  std::map<std::string, std::size_t> entries = account(shape, 1, options);
+  const std::size_t expected = entries["window"] + entries["registered memory"];
+  auto worlds = World::threads(1);
+  ASSERT_TRUE(worlds.ok());
+  const std::size_t before = mapped_bytes();
+  std::optional<Communicator> communicator;
+  {
+    Result<Communicator> made = Communicator::create((*worlds)[0], shape, options);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    communicator.emplace(std::move(made).value());
+  }
+  const std::size_t grown = mapped_bytes() - before;
+  EXPECT_GE(grown, expected);
+  EXPECT_LT(grown - expected, std::size_t{1} << 20) << "of " << expected;
+  // And the handle is as large as said.
+  EXPECT_EQ(communicator->handle_bytes(), entries["handle"]);
+}
+
+}  // namespace
+}  // namespace sluice

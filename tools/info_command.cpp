@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+#include <fmt/format.h>
+#include <hwloc.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/environment.hpp"
+#include "commands.hpp"
+#include "machine.hpp"
+
+namespace sluice::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class Topology {
+ public:
+  Topology() {
+    if (hwloc_topology_init(&topology_) != 0) return;
+    hwloc_topology_set_all_types_filter(topology_, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    loaded_ = hwloc_topology_load(topology_) == 0;
+  }
+  ~Topology() {
+    if (topology_ != nullptr) hwloc_topology_destroy(topology_);
+  }
+  Topology(const Topology&) = delete;
+  Topology& operator=(const Topology&) = delete;
+
+  Json describe() const {
+    if (!loaded_) return Json(nullptr);
+    Json json;
+    json["packages"] = count(HWLOC_OBJ_PACKAGE);
+    json["numa_nodes"] = count(HWLOC_OBJ_NUMANODE);
+    json["cores"] = count(HWLOC_OBJ_CORE);
+    json["processing_units"] = count(HWLOC_OBJ_PU);
+    json["caches"] = caches();
+    return json;
+  }
+
+ private:
+  int count(hwloc_obj_type_t type) const { return hwloc_get_nbobjs_by_type(topology_, type); }
+
+  Json caches() const {
+    Json list = Json::array();
+    for (const hwloc_obj_type_t type :
+         {HWLOC_OBJ_L1CACHE, HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L4CACHE}) {
+      const hwloc_obj_t cache = hwloc_get_obj_by_type(topology_, type, 0);
+      if (cache == nullptr) continue;
+      list.push_back({{"level", cache->attr->cache.depth},
+                      {"bytes", cache->attr->cache.size},
+                      {"instances", count(type)}});
+    }
+    return list;
+  }
+
+  hwloc_topology_t topology_ = nullptr;
+  bool loaded_ = false;
+};
+
+Json collect() {
+  const bench::Machine machine = bench::Machine::here();
+  Json json;
+  json["version"] = machine.version;
+  json["build"] = {{"compiler", machine.compiler},
+                   {"flags", machine.build},
+                   {"sanitizers", bench::sanitizers()}};
+  json["cpu"] = {{"model", machine.cpu},
+                 {"usable", machine.cpus},
+                 {"instruction_sets", bench::instruction_sets()},
+                 {"row_kernels", machine.row_kernels}};
+  json["memory_bytes"] = machine.memory_bytes;
+  json["kernel"] = machine.kernel;
+  json["topology"] = Topology().describe();
+  json["engines"] = {{"cpu", "built"}, {"cuda", "not built"}};
+  const base::Environment environment = base::Environment::read();
+  json["environment"] = Json::object();
+  for (const base::VariableFacts& variable : base::all_variables()) {
+    const std::optional<std::string>& value = environment.get(variable.variable);
+    json["environment"][variable.name] = value ? Json(*value) : Json(nullptr);
+  }
+  return json;
+}
+
+void print_topology(const Json& topology) {
+  if (topology.is_null()) {
+    fmt::print("topology      unknown: hwloc cannot read it\n");
+    return;
+  }
+  fmt::print("topology      {} package(s), {} NUMA node(s), {} core(s), {} processing unit(s)\n",
+             topology["packages"].get<int>(), topology["numa_nodes"].get<int>(),
+             topology["cores"].get<int>(), topology["processing_units"].get<int>());
+  for (const Json& cache : topology["caches"]) {
+    fmt::print("              L{} cache: {} x {} KiB\n", cache["level"].get<int>(),
+               cache["instances"].get<int>(), cache["bytes"].get<std::uint64_t>() / 1024);
+  }
+}
+
+void print(const Json& json) {
+  const auto text = [](const Json& value) { return value.get<std::string>(); };
+  std::string sets;
+  for (const Json& set : json["cpu"]["instruction_sets"]) sets += " " + text(set);
+  fmt::print("sluice        {}\n", text(json["version"]));
+  fmt::print("build         {}, {}, sanitizers: {}\n", text(json["build"]["compiler"]),
+             text(json["build"]["flags"]), text(json["build"]["sanitizers"]));
+  fmt::print("cpu           {}, {} usable\n", text(json["cpu"]["model"]),
+             json["cpu"]["usable"].get<int>());
+  fmt::print("              instruction sets:{}\n", sets.empty() ? " none known" : sets);
+  fmt::print("              row kernels: {}\n", text(json["cpu"]["row_kernels"]));
+  fmt::print("memory        {:.1f} GiB\n",
+             static_cast<double>(json["memory_bytes"].get<std::int64_t>()) / (1U << 30U));
+  fmt::print("kernel        {}\n", text(json["kernel"]));
+  print_topology(json["topology"]);
+  for (const auto& [engine, state] : json["engines"].items()) {
+    fmt::print("engine        {}: {}\n", engine, text(state));
+  }
+  for (const base::VariableFacts& variable : base::all_variables()) {
+    const Json& value = json["environment"][variable.name];
+    fmt::print("environment   {:<28} {:<12} {}\n", variable.name,
+               value.is_null() ? "(not set)" : text(value), variable.meaning);
+  }
+}
+
+}  // namespace
+
+void add_info_command(CLI::App& app, int& result) {
+  CLI::App* command =
+      app.add_subcommand("info", "Version, build, processor, topology, engines, environment");
+  auto as_json = std::make_shared<bool>(false);
+  command->add_flag("--json", *as_json, "Print JSON");
+  command->callback([=, &result] {
+    const Json json = collect();
+    if (*as_json) {
+      fmt::print("{}\n", json.dump(2));
+    } else {
+      print(json);
+    }
+    result = 0;
+  });
+}
+
+}  // namespace sluice::tools
