@@ -20,6 +20,8 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 
+# Compilers spell what they build with in different ways; this is one.
+add_compile_definitions(SLUICE_SANITIZERS="${SLUICE_SANITIZE}")
 if(SLUICE_SANITIZE)
   add_compile_options(-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -g)
   add_link_options(-fsanitize=${SLUICE_SANITIZE})

@@ -79,21 +79,8 @@ std::vector<std::string> Machine::warnings(int ranks) const {
 }
 
 std::string sanitizers() {
-#if defined(__SANITIZE_THREAD__)
-  return "thread";
-#elif defined(__SANITIZE_ADDRESS__)
-  return "address";
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-  return "thread";
-#elif __has_feature(address_sanitizer)
-  return "address";
-#else
-  return "none";
-#endif
-#else
-  return "none";
-#endif
+  const std::string built_with = SLUICE_SANITIZERS;
+  return built_with.empty() ? "none" : built_with;
 }
 
 std::vector<std::string> instruction_sets() {

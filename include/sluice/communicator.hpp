@@ -44,7 +44,8 @@ struct CommunicatorOptions {
   std::vector<std::int32_t> expert_to_rank;
   /// Size of this communicator's registered memory per rank (see allocate). Taken when touched.
   std::size_t registered_bytes = 0;
-  /// Limit of one operation's waits, and of the first operation's. Negative: none.
+  /// Limit of one operation's waits, and of the first operation's. Negative: none. A peer that is
+  /// itself seen to wait for another gets the same time again, at most R - 1 times.
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);
   std::chrono::nanoseconds first_deadline = std::chrono::seconds(300);
 };
@@ -199,8 +200,8 @@ class SLUICE_API Communicator {
                 const DispatchOutputs& outputs = {}) {
     return dispatch(x, planned, options, outputs);
   }
-  /// The halves of dispatch. In throughput mode receive halves of both kinds come in the order of all
-  /// send halves, on every rank. x must stay unchanged until the receive half has returned.
+  /// The halves of dispatch. In throughput mode receive halves of both kinds come in the order of
+  /// all send halves, on every rank. x must stay unchanged until the receive half has returned.
   DispatchTicket send_dispatch(ConstTensorView x, ConstTensorView topk_ids,
                                ConstTensorView topk_weights = {},
                                const DispatchOptions& options = {});

@@ -47,9 +47,11 @@ class SLUICE_API Handle {
   ConstTensorView counts() const noexcept;
   /// counts rounded up to the expert alignment, i32 [L].
   ConstTensorView aligned_counts() const noexcept;
-  /// First row of every local expert, i64 [L + 1]; the last entry is the number of rows.
+  /// First row of every local expert, i64 [L + 1]; the last entry is the end of the last segment.
+  /// In rank_major, where rows are not grouped by expert: the running sum of counts.
   ConstTensorView offsets() const noexcept;
-  /// Rows of the received tensor: records (rank_major), offsets[L] (expert_major), L * slab_rows.
+  /// Rows of the received tensor: records (rank_major) or offsets[L] (expert_major), at most the
+  /// capacity; L * slab_rows (expert_slab).
   std::int64_t rows() const noexcept;
 
   /// Records received, one per (token, this rank), in order (source rank, token): the rows of
@@ -57,7 +59,8 @@ class SLUICE_API Handle {
   std::int64_t records() const noexcept;
   /// First record of every source rank, i64 [R + 1].
   ConstTensorView source_offsets() const noexcept;
-  /// Source rank and source token, i32 [records]; rank -1 for a source that was lost.
+  /// Source rank and source token, i32 [records]; rank -1 for a source that was lost after its rows
+  /// had been numbered, in the dispatch that filled the handle.
   ConstTensorView record_rank() const noexcept;
   ConstTensorView record_token() const noexcept;
   /// Local expert of route k, i32 [records, K]; -1 where the route is not on this rank.

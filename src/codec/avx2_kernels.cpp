@@ -41,8 +41,13 @@ void sum(const SumArgs& args) {
   plain.out = args.out;
   plain.out_dtype = args.out_dtype;
   plain.elements = args.elements;
+  plain.streaming = args.streaming && args.out_dtype != DType::f32 &&
+                    reinterpret_cast<std::uintptr_t>(args.out) % kStreamAlignment == 0;
   const int done = avx2::sum(plain);
   portable::sum_range(args, done, args.elements);
+  if (plain.streaming) {
+    avx2::finish_streaming();
+  }
 }
 
 void fan_out(const void* source, std::size_t bytes, void* const* destinations, int count,

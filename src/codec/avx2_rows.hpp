@@ -24,6 +24,7 @@ struct PlainSum {
   void* out = nullptr;
   DType out_dtype = DType::bf16;
   int elements = 0;
+  bool streaming = false;  // `out` is aligned to 32 bytes and of 16-bit elements.
 };
 
 /// Each does a multiple of 16 elements, returns how many, and leaves fewer than 16 to the caller.

@@ -38,11 +38,21 @@ template <DType dtype, std::size_t pairs>
   }
 }
 
-template <DType dtype, std::size_t pairs>
+template <DType dtype, std::size_t pairs, bool streaming = false>
 [[gnu::always_inline]] inline void store_sums(const Sums<pairs>& sums, void* out,
                                               std::size_t begin) {
   for (std::size_t pair = 0; pair < pairs; ++pair) {
-    store_sixteen<dtype>(out, begin + pair * 16, sums.value[pair]);
+    store_sixteen<dtype, streaming>(out, begin + pair * 16, sums.value[pair]);
+  }
+}
+
+template <bool streaming, std::size_t pairs>
+[[gnu::always_inline]] inline void store_any(const Sums<pairs>& sums, const PlainSum& args,
+                                             std::size_t begin) {
+  switch (args.out_dtype) {
+    case DType::bf16: store_sums<DType::bf16, pairs, streaming>(sums, args.out, begin); break;
+    case DType::f16: store_sums<DType::f16, pairs, streaming>(sums, args.out, begin); break;
+    default: store_sums<DType::f32, pairs>(sums, args.out, begin); break;
   }
 }
 
@@ -89,10 +99,10 @@ template <DType term_dtype, bool weighted, std::size_t pairs>
       default: add_row<DType::f32, pairs>(sums, row, begin); break;
     }
   }
-  switch (args.out_dtype) {
-    case DType::bf16: store_sums<DType::bf16, pairs>(sums, args.out, begin); break;
-    case DType::f16: store_sums<DType::f16, pairs>(sums, args.out, begin); break;
-    default: store_sums<DType::f32, pairs>(sums, args.out, begin); break;
+  if (args.streaming) {
+    store_any<true>(sums, args, begin);
+  } else {
+    store_any<false>(sums, args, begin);
   }
 }
 

@@ -67,12 +67,23 @@ template <DType dtype>
   return _mm256_blendv_epi8(rounded, _mm256_set1_epi32(numeric::kBf16Nan), nan);
 }
 
-template <DType dtype>
+/// `streaming`: past the caches; the address is then aligned to 32 bytes.
+template <bool streaming>
+[[gnu::always_inline]] inline void store_256(std::byte* address, __m256i value) {
+  if constexpr (streaming) {
+    _mm256_stream_si256(reinterpret_cast<__m256i*>(address), value);
+  } else {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(address), value);
+  }
+}
+
+/// `streaming` holds for 16-bit elements only.
+template <DType dtype, bool streaming = false>
 [[gnu::always_inline]] inline void store_sixteen(void* row, std::size_t index, Sixteen values) {
   if constexpr (dtype == DType::bf16) {
     auto* const address = static_cast<std::byte*>(row) + index * 2;
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(address),
-                        _mm256_packus_epi32(bf16_bits(values.low), bf16_bits(values.high)));
+    store_256<streaming>(address,
+                         _mm256_packus_epi32(bf16_bits(values.low), bf16_bits(values.high)));
   } else if constexpr (dtype == DType::f16) {
     constexpr int kNearestEven = _MM_FROUND_TO_NEAREST_INT;
     auto* const address = static_cast<std::byte*>(row) + index * 2;
@@ -82,8 +93,8 @@ template <DType dtype>
         _mm256_set_m128i(_mm_unpackhi_epi64(low, high), _mm_unpacklo_epi64(low, high));
     const __m256i magnitude = _mm256_and_si256(halves, _mm256_set1_epi16(0x7FFF));
     const __m256i nan = _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(numeric::kF16Infinity));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(address),
-                        _mm256_blendv_epi8(halves, _mm256_set1_epi16(numeric::kF16Nan), nan));
+    store_256<streaming>(address,
+                         _mm256_blendv_epi8(halves, _mm256_set1_epi16(numeric::kF16Nan), nan));
   } else {
     auto* const floats = reinterpret_cast<float*>(static_cast<std::byte*>(row) + index * 4);
     _mm256_storeu2_m128(floats + 8, floats, values.low);

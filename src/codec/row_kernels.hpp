@@ -34,6 +34,8 @@ struct SumArgs {
   void* out = nullptr;
   DType out_dtype = DType::bf16;  // f32, bf16 or f16
   int elements = 0;               // any count >= 0; multiples of 16 in the engines
+  /// The output will not be read soon: as in fan_out.
+  bool streaming = false;
 };
 
 /// Row functions of one instruction set. All sets give the same bits, except for those of NaN in

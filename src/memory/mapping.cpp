@@ -30,6 +30,20 @@ Status populate(std::byte* base, std::size_t bytes) {
   return {};
 }
 
+// Addresses for `bytes`, reserved and starting at a multiple of a huge page; null where there are none.
+void* aligned_place(std::size_t bytes) noexcept {
+  const std::size_t reserved = bytes + kHugePageBytes;
+  void* found =
+      ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::byte*>(found);
+  const auto misplaced = reinterpret_cast<std::uintptr_t>(begin) % kHugePageBytes;
+  const std::size_t before = misplaced == 0 ? 0 : kHugePageBytes - misplaced;
+  if (before > 0) ::munmap(begin, before);
+  ::munmap(begin + before + bytes, reserved - before - bytes);
+  return begin + before;
+}
+
 }  // namespace
 
 std::size_t page_bytes() noexcept {
@@ -65,8 +79,14 @@ Result<Mapping> Mapping::anonymous(std::size_t bytes, bool committed) {
 Result<Mapping> Mapping::of_file(const base::Descriptor& file, std::size_t bytes) {
   const std::size_t rounded = rounded_to_pages(bytes);
   if (rounded == 0) return Mapping();
-  void* base = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
-  if (base == MAP_FAILED) return base::system_status(errno, bytes_text("cannot map", rounded));
+  void* place = rounded < kHugePageBytes ? nullptr : aligned_place(rounded);
+  void* base = ::mmap(place, rounded, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | (place != nullptr ? MAP_FIXED : 0), file.number(), 0);
+  if (base == MAP_FAILED) {
+    const int error = errno;
+    if (place != nullptr) ::munmap(place, rounded);
+    return base::system_status(error, bytes_text("cannot map", rounded));
+  }
   return Mapping(static_cast<std::byte*>(base), rounded);
 }
 

@@ -8,6 +8,7 @@
 #include "engine/cpu/context.hpp"
 #include "engine/cpu/handle_writer.hpp"
 #include "engine/cpu/handshake.hpp"
+#include "engine/cpu/streaming.hpp"
 #include "engine/registered_rows.hpp"
 #include "engine/row_grid.hpp"
 #include "numeric/float_environment.hpp"
@@ -62,7 +63,9 @@ class HomeAnswer {
                                                            : RowGrid()),
         home_(home),
         bank_(protocol::bank_of(operation.epoch, context.config.window.banks)),
-        codec_dtype_(codec_dtype(operation.request.codec)) {
+        codec_dtype_(codec_dtype(operation.request.codec)),
+        streaming_(worth_streaming(static_cast<std::size_t>(handle.header->records) *
+                                   context.config.window.combine_row_bytes)) {
     if (context.throughput()) {
       const int stage = protocol::stage_of(operation.epoch, context.config.window.combine_stages);
       row_offset_ = context.layout.staged_combine_row(stage, home, 0);
@@ -180,6 +183,7 @@ class HomeAnswer {
     args.out = out_ + static_cast<std::size_t>(slot_) * context_.layout.combine_row_stride();
     args.out_dtype = codec_dtype_;
     args.elements = context_.hidden();
+    args.streaming = streaming_;
     context_.kernels.sum(args);
     if (!context_.throughput()) count_bytes(context_.config.window.combine_row_bytes);
   }
@@ -243,6 +247,7 @@ class HomeAnswer {
   int home_;
   int bank_;
   DType codec_dtype_;
+  bool streaming_;
   std::uint64_t row_offset_ = 0;
   std::byte* out_ = nullptr;
   int slot_ = 0;

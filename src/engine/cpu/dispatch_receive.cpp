@@ -8,6 +8,7 @@
 #include "engine/cpu/context.hpp"
 #include "engine/cpu/handle_writer.hpp"
 #include "engine/cpu/handshake.hpp"
+#include "engine/cpu/streaming.hpp"
 #include "engine/receive_buffers.hpp"
 #include "engine/row_grid.hpp"
 #include "protocol/epochs.hpp"
@@ -31,7 +32,7 @@ class RowPlacer {
         scale_words_(codec::scale_bytes(operation.request.codec, context.hidden()) / 4),
         bank_(protocol::bank_of(operation.epoch, context.config.window.banks)) {
     if (scale_words_ > 0) scales_ = RowGrid(buffers.scales);
-    streaming_ = row_bytes_ * stored_rows(handle) > kStreamingBytes;
+    streaming_ = worth_streaming(row_bytes_ * stored_rows(handle));
   }
 
   /// Records of `source`, in order; `answered`: else their rows are zeroed.
@@ -62,9 +63,6 @@ class RowPlacer {
   }
 
  private:
-  // Rows beyond the caches are written past them.
-  static constexpr std::size_t kStreamingBytes = std::size_t{4} << 20;
-
   static std::size_t stored_rows(const HandleArrays& handle) noexcept {
     if (handle.layout() == Layout::rank_major) return static_cast<std::size_t>(handle.header->rows);
     std::int64_t rows = 0;

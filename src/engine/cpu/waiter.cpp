@@ -117,14 +117,18 @@ void Waiter::gave_up(int peer) noexcept {
   const std::int64_t waited_ns = base::now_ns() - start_ns_;
   wait_ns_[static_cast<std::size_t>(peer)] += waited_ns;
   const char* reason = "its deadline has passed";
+  base::LogLevel level = base::LogLevel::warn;
   if (protocol::HostAccess::load_acquire(lanes_.accusation_in(peer)) != 0) {
     reason = "it has given this rank up";
-  } else if (gone(peer)) {
+  } else if (group_.is_dead(peer)) {
     reason = "it has ended";
+  } else if (gone(peer)) {
+    reason = "it has left";
+    level = base::LogLevel::info;
   }
-  base::log_warn("rank {}: gave up rank {} ({} {}, epoch {}) after {:.3f} s: {}", group_.rank(),
-                 peer, purpose_.operation, purpose_.what, purpose_.epoch,
-                 static_cast<double>(waited_ns) * 1e-9, reason);
+  base::log(level, "rank {}: gave up rank {} ({} {}, epoch {}) after {:.3f} s: {}", group_.rank(),
+            peer, purpose_.operation, purpose_.what, purpose_.epoch,
+            static_cast<double>(waited_ns) * 1e-9, reason);
 }
 
 }  // namespace sluice::engine::cpu

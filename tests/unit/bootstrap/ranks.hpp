@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/sanitizers.hpp"
+
 namespace sluice::testing {
 
 /// Runs body(rank) on a thread of its own for every rank, and waits for all of them.
@@ -69,23 +71,6 @@ class ForkedRanks {
  private:
   std::vector<pid_t> children_;
 };
-
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool kThreadSanitizer = true;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-inline constexpr bool kThreadSanitizer = true;
-#else
-inline constexpr bool kThreadSanitizer = false;
-#endif
-#else
-inline constexpr bool kThreadSanitizer = false;
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-inline constexpr bool kAddressSanitizer = true;
-#else
-inline constexpr bool kAddressSanitizer = false;
-#endif
 
 /// The thread sanitizer's runtime does not support threads in a forked child.
 #define SLUICE_SKIP_FORK_UNDER_TSAN()      \

@@ -14,15 +14,12 @@
 
 #include "memory/pages.hpp"
 #include "memory/shared_region.hpp"
+#include "support/sanitizers.hpp"
 
 namespace sluice::memory {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
+constexpr bool kSanitized = sluice::testing::kAddressSanitizer || sluice::testing::kThreadSanitizer;
 
 TEST(Pages, RoundsUpAndNeverOverflows) {
   const std::size_t page = page_bytes();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sluice/communicator.hpp"
+#include "support/sanitizers.hpp"
 
 namespace sluice {
 namespace {
@@ -98,13 +99,9 @@ std::size_t mapped_bytes() {
 // A window and a heap are one mapping each. The window here is far larger than anything else that a
 // communicator takes, so that what is mapped shows its size.
 TEST(Sizes, AreWhatIsMapped) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "a sanitizer maps memory of its own";
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-  GTEST_SKIP() << "a sanitizer maps memory of its own";
-#endif
-#endif
+  if (sluice::testing::kAddressSanitizer || sluice::testing::kThreadSanitizer) {
+    GTEST_SKIP() << "a sanitizer maps memory of its own";
+  }
   const Shape shape{8, 2, 1024, 512};
   CommunicatorOptions options;
   options.mode = Mode::latency;

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string_view>
+
+namespace sluice::testing {
+
+/// What this build runs under (-D SLUICE_SANITIZE), for tests that a sanitizer's runtime defeats.
+inline constexpr bool kThreadSanitizer =
+    std::string_view(SLUICE_SANITIZERS).find("thread") != std::string_view::npos;
+inline constexpr bool kAddressSanitizer =
+    std::string_view(SLUICE_SANITIZERS).find("address") != std::string_view::npos;
+
+}  // namespace sluice::testing
