@@ -60,19 +60,16 @@ int allocate_error(int file, off_t bytes) noexcept {
 
 // Windows up to this size are worth the time (about 3 ms per 2 MiB) that huge pages take to make.
 constexpr std::size_t kHugeBytesMax = std::size_t{256} << 20;
+// MADV_COLLAPSE of Linux 6.1, which the C library's headers may not have yet.
+constexpr int kAdviseCollapse = 25;
 
-// Asks for huge pages, best effort: rows of many kilobytes at random places cost a page walk per 4 KiB
-// otherwise. Needs taken memory, and Linux 6.1, which does it whatever the system's default is.
+// Asks for huge pages, best effort: rows of many kilobytes at random places cost a page walk per
+// 4 KiB otherwise. Needs taken memory, and works whatever the system's default is.
 void collapse_pages(const base::Descriptor& file, std::size_t bytes) noexcept {
-#if defined(MADV_COLLAPSE)
   if (bytes < kHugePageBytes || bytes > kHugeBytesMax) return;
   const Result<Mapping> mapping = Mapping::of_file(file, bytes);
   if (!mapping) return;
-  (void)::madvise(mapping->base(), bytes / kHugePageBytes * kHugePageBytes, MADV_COLLAPSE);
-#else
-  (void)file;
-  (void)bytes;
-#endif
+  (void)::madvise(mapping->base(), bytes / kHugePageBytes * kHugePageBytes, kAdviseCollapse);
 }
 
 }  // namespace
