@@ -362,9 +362,9 @@ Status check_combine(const engine::EngineConfig& config, ConstTensorView y, cons
 }
 
 Status check_combine_outputs(const engine::EngineConfig& config, std::int64_t tokens,
-                             bool row_weights_sent, const CombineOutputs& outputs) {
+                             bool row_weights_sent, TensorView out, const CombineOutputs& outputs) {
   const std::int64_t hidden = config.shape.hidden;
-  if (Status status = check_rows("out", outputs.out, tokens, hidden); !status.ok()) return status;
+  if (Status status = check_rows("out", out, tokens, hidden); !status.ok()) return status;
   if (outputs.biases.size() > static_cast<std::size_t>(kMaxBiases)) {
     return invalid(
         fmt::format("{} biases, expected at most {}", outputs.biases.size(), kMaxBiases));

@@ -27,8 +27,8 @@ Status check_handle_memory(const engine::EngineConfig& config, const Handle& mem
 /// answer its tokens.
 Status check_combine(const engine::EngineConfig& config, ConstTensorView y, const Handle& handle,
                      const CombineOptions& options, engine::CombineSend& send);
-/// Checks a combine's receive half for `tokens` tokens.
+/// Checks a combine's receive half for `tokens` tokens; `out` stands for outputs.out.
 Status check_combine_outputs(const engine::EngineConfig& config, std::int64_t tokens,
-                             bool row_weights_sent, const CombineOutputs& outputs);
+                             bool row_weights_sent, TensorView out, const CombineOutputs& outputs);
 
 }  // namespace sluice::api

@@ -116,6 +116,22 @@ struct Communicator::Impl {
     if (!status.ok()) received.status = std::move(status);
     return received;
   }
+
+  CombineResult receive_combine(const CombineTicket& ticket, TensorView out,
+                                const CombineOutputs& outputs) {
+    if (combines.empty() || ticket.epoch != combines.oldest().epoch) {
+      return {ticket.epoch == 0 && !ticket.status.ok()
+                  ? ticket.status
+                  : out_of_order("combine", ticket.epoch, combines),
+              {}};
+    }
+    PendingHalf half = combines.pop();
+    if (half.status.ok()) {
+      half.status = api::check_combine_outputs(config, engine->combine_tokens(), half.row_weights,
+                                               out, outputs);
+    }
+    return engine->receive_combine(out, outputs, std::move(half.status));
+  }
 };
 
 Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -230,27 +246,12 @@ CombineTicket Communicator::send_combine(ConstTensorView y, const Handle& handle
 
 CombineResult Communicator::receive_combine(const CombineTicket& ticket,
                                             const CombineOutputs& outputs) {
-  PendingHalves& pending = impl_->combines;
-  if (pending.empty() || ticket.epoch != pending.oldest().epoch) {
-    return {ticket.epoch == 0 && !ticket.status.ok()
-                ? ticket.status
-                : out_of_order("combine", ticket.epoch, pending),
-            {}};
-  }
-  PendingHalf half = pending.pop();
-  if (half.status.ok()) {
-    half.status = api::check_combine_outputs(impl_->config, impl_->engine->combine_tokens(),
-                                             half.row_weights, outputs);
-  }
-  return impl_->engine->receive_combine(outputs, std::move(half.status));
+  return impl_->receive_combine(ticket, outputs.out, outputs);
 }
 
 CombineResult Communicator::combine(ConstTensorView y, const Handle& handle, TensorView out,
                                     const CombineOptions& options, const CombineOutputs& outputs) {
-  const CombineTicket ticket = send_combine(y, handle, options);
-  CombineOutputs all = outputs;
-  all.out = out;
-  return receive_combine(ticket, all);
+  return impl_->receive_combine(send_combine(y, handle, options), out, outputs);
 }
 
 Result<void*> Communicator::allocate(std::size_t bytes) {

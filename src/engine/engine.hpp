@@ -63,8 +63,10 @@ class Engine {
   virtual std::uint64_t send_dispatch(const DispatchSend& request) = 0;
   virtual std::uint64_t send_combine(const CombineSend& request) = 0;
   virtual Received receive_dispatch(const DispatchOutputs& outputs) = 0;
-  /// `status`: what src/api found wrong with the outputs; then everything is drained and dropped.
-  virtual CombineResult receive_combine(const CombineOutputs& outputs, Status status) = 0;
+  /// `out` stands for outputs.out. `status`: what src/api found wrong with them; then everything is
+  /// drained and dropped.
+  virtual CombineResult receive_combine(TensorView out, const CombineOutputs& outputs,
+                                        Status status) = 0;
   virtual int dispatches_in_flight() const noexcept = 0;
   virtual int combines_in_flight() const noexcept = 0;
   /// Tokens of the oldest combine in flight, for the check of its outputs; 0 if it has no handle.

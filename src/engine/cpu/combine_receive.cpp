@@ -44,14 +44,15 @@ struct Records {
 class HomeSum {
  public:
   HomeSum(Context& context, CombineOperation& operation, const HandleArrays& handle,
-          const RankSet& accepted, const CombineOutputs& outputs)
+          const RankSet& accepted, TensorView out, const CombineOutputs& outputs)
       : context_(context),
         operation_(operation),
         handle_(handle),
         outputs_(outputs),
         bank_(protocol::bank_of(operation.epoch, context.config.window.banks)),
         single_(operation.request.reduce == Reduce::single),
-        out_(outputs.out) {
+        out_(out),
+        out_dtype_(out.dtype) {
     std::fill(operation.next_slot.begin(), operation.next_slot.end(), 0);
     for (int rank = 0; rank < context.ranks(); ++rank) {
       if (accepted.contains(rank)) records_[static_cast<std::size_t>(rank)] = records_of(rank);
@@ -210,7 +211,7 @@ class HomeSum {
     args.weighted = single_ && !operation_.request.plain_sum;
     args.extras = {extras_.data(), extra_count_};
     args.out = out_.row(token);
-    args.out_dtype = outputs_.out.dtype;
+    args.out_dtype = out_dtype_;
     args.elements = context_.hidden();
     context_.kernels.sum(args);
   }
@@ -222,6 +223,7 @@ class HomeSum {
   int bank_;
   bool single_;
   RowGrid out_;
+  DType out_dtype_;
   std::array<Records, kMaxRanks> records_{};
   std::array<int, kMaxRanks> next_record_{};
   std::array<RowGrid, kMaxBiases + kMaxSharedResults> extra_grids_{};
@@ -279,9 +281,10 @@ void answer_with_weights(Context& context, CombineOperation& operation, const Ex
 // when their owner has given it up: then the tokens are summed again without that rank, which is
 // missing.
 std::int64_t sum_tokens(Context& context, CombineOperation& operation, const HandleArrays& handle,
-                        RankSet accepted, const CombineOutputs& outputs, RankSet& missing) {
+                        RankSet accepted, TensorView out, const CombineOutputs& outputs,
+                        RankSet& missing) {
   for (;;) {
-    HomeSum sum(context, operation, handle, accepted, outputs);
+    HomeSum sum(context, operation, handle, accepted, out, outputs);
     for (int token = 0; token < operation.tokens; ++token) sum.token(token);
     const RankSet lost = context.throughput() ? look_back(context, accepted) : RankSet();
     if (lost.empty()) return sum.lost_routes();
@@ -295,7 +298,7 @@ std::int64_t sum_tokens(Context& context, CombineOperation& operation, const Han
 
 }  // namespace
 
-CombineResult receive_combine(Context& context, CombineOperation& operation,
+CombineResult receive_combine(Context& context, CombineOperation& operation, TensorView out,
                               const CombineOutputs& outputs, Status status) {
   const numeric::FloatEnvironment environment;
   const CombineSend& request = operation.request;
@@ -324,8 +327,8 @@ CombineResult receive_combine(Context& context, CombineOperation& operation,
           verdict.first_mismatch, "combine", operation.epoch);
     }
     const trace::Span span(context.timeline, trace::Phase::sum, "combine", operation.epoch);
-    result.report.lost_routes =
-        sum_tokens(context, operation, handle, verdict.accepted, outputs, result.report.missing);
+    result.report.lost_routes = sum_tokens(context, operation, handle, verdict.accepted, out,
+                                           outputs, result.report.missing);
   }
   ++context.statistics.combines;
   close_receive(context, exchange, operation.zero_copy);

@@ -119,7 +119,7 @@ void send_dispatch(Context& context, DispatchOperation& operation);
 Received receive_dispatch(Context& context, DispatchOperation& operation,
                           const DispatchOutputs& outputs);
 void send_combine(Context& context, CombineOperation& operation);
-CombineResult receive_combine(Context& context, CombineOperation& operation,
+CombineResult receive_combine(Context& context, CombineOperation& operation, TensorView out,
                               const CombineOutputs& outputs, Status status);
 
 /// combine_send.cpp: forms what every home gets of `operation` and publishes it. In a combine that

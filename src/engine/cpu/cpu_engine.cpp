@@ -78,9 +78,10 @@ class CpuEngine final : public Engine {
     return received;
   }
 
-  CombineResult receive_combine(const CombineOutputs& outputs, Status status) override {
+  CombineResult receive_combine(TensorView out, const CombineOutputs& outputs,
+                                Status status) override {
     CombineResult result =
-        cpu::receive_combine(context_, combines_.oldest(), outputs, std::move(status));
+        cpu::receive_combine(context_, combines_.oldest(), out, outputs, std::move(status));
     combines_.received();
     return result;
   }
