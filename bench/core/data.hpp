@@ -28,6 +28,7 @@ class Noise {
 /// The data sets of one tensor in one piece of memory: set s begins at row s * stride. Small
 /// tensors get places of their own (stride = rows); of large ones, which do not fit into any cache
 /// anyhow, the sets overlap with a shift, so that memory does not grow with the number of sets.
+/// Slabs, mostly empty, lie inside one another where their rows do not meet.
 struct Pool {
   std::int64_t rows = 0;  ///< Of one set.
   std::int64_t stride = 0;

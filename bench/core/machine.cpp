@@ -27,13 +27,34 @@ std::string cpu_model() {
   return "unknown";
 }
 
+/// Of the process, before any of its threads is bound.
+const cpu_set_t& usable_processors() {
+  static const cpu_set_t processors = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof(set), &set) != 0) CPU_SET(0, &set);
+    return set;
+  }();
+  return processors;
+}
+
 int usable_cpus() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return get_nprocs();
-  return CPU_COUNT(&set);
+  return CPU_COUNT(&usable_processors());
 }
 
 }  // namespace
+
+void bind_to_processor(int rank) {
+  int left = rank % usable_cpus();
+  for (std::size_t processor = 0; processor < CPU_SETSIZE; ++processor) {
+    if (!CPU_ISSET(processor, &usable_processors()) || left-- > 0) continue;
+    cpu_set_t only;
+    CPU_ZERO(&only);
+    CPU_SET(processor, &only);
+    (void)sched_setaffinity(0, sizeof(only), &only);
+    return;
+  }
+}
 
 Machine Machine::here() {
   Machine machine;

@@ -24,6 +24,10 @@ struct Machine {
   std::vector<std::string> warnings(int ranks) const;
 };
 
+/// Binds this thread to the (rank mod n)-th of the n processors that the process may use, so that
+/// ranks beyond the processors share them evenly. Best effort.
+void bind_to_processor(int rank);
+
 /// Names of sanitizers compiled in, or "none".
 std::string sanitizers();
 /// Instruction sets of this processor that matter to the row functions.

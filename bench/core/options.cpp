@@ -43,7 +43,7 @@ void BenchOptions::add_to(CLI::App& app) {
                  "ordinary, registered or automatic (as --registered)")
       ->capture_default_str();
   app.add_option("--registered", texts_.registered,
-                 "yes, no or automatic (yes in throughput mode): x and y in registered memory")
+                 "yes or no: x and y in registered memory, as Communicator::allocate gives it")
       ->capture_default_str();
   app.add_option("--slot-tokens", c.slot_tokens, "Latency mode: tokens of one call; 0: the tokens")
       ->capture_default_str();
@@ -62,6 +62,7 @@ void BenchOptions::add_to(CLI::App& app) {
   app.add_option("--peer", texts_.peer, "mpi: measure the usual way over MPI_Alltoallv as well");
   app.add_flag("--check", s.check, "Poison the outputs and verify every value afterwards");
   app.add_flag("--threads", s.threads, "Ranks as threads of one process");
+  app.add_flag("--bind,!--no-bind", s.bind, "Bind rank r to processor r mod n (the default)");
   app.add_flag("--quiet", s.quiet, "No table");
   app.add_option("--profile", s.profile_dir, "Write rank<r>.json (Perfetto) into this directory");
   app.add_option("--json", s.json, "Write the results as JSON; - is standard output");
@@ -90,12 +91,11 @@ Status BenchOptions::parse_texts() {
         assign(RoutingSpec::parse(texts_.routing), "--routing", c.routing)}) {
     if (!status) return status;
   }
-  if (texts_.registered != "automatic" && texts_.registered != "yes" && texts_.registered != "no") {
+  if (texts_.registered != "yes" && texts_.registered != "no") {
     return Status(StatusCode::invalid_argument,
-                  fmt::format("--registered {}: expected yes, no or automatic", texts_.registered));
+                  fmt::format("--registered {}: expected yes or no", texts_.registered));
   }
-  c.registered = texts_.registered == "automatic" ? c.resolved_mode() == Mode::throughput
-                                                  : texts_.registered == "yes";
+  c.registered = texts_.registered == "yes";
   if (texts_.y_memory == "automatic") {
     c.y_memory = c.registered ? YMemory::registered : YMemory::ordinary;
     return {};

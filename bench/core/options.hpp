@@ -18,6 +18,7 @@ struct RunSettings {
   bool peer_alone = false;  ///< sluice-bench-mpi only: measure the peer without Sluice.
   bool check = false;
   bool threads = false;
+  bool bind = true;  ///< Rank r on processor r mod n: both contestants run in the same processes.
   bool quiet = false;
   std::string profile_dir;
   std::string json;  ///< Path, "-" for standard output, empty for none.
@@ -47,7 +48,7 @@ class BenchOptions {
     std::string combine_codec = "bf16";
     std::string reduce = "rank";
     std::string y_memory = "automatic";
-    std::string registered = "automatic";
+    std::string registered = "yes";
     std::string routing = "uniform";
     std::string peer;
   };

@@ -20,14 +20,21 @@ RowSpace::RowSpace(const Workload& workload, std::vector<Placement> placements,
   const Case& bench_case = workload.bench_case;
   for (int rank = 0; rank < bench_case.ranks; ++rank) {
     std::int64_t used = 0;
+    std::int64_t longest = 0;
     for (const Placement& placement : placements_) {
       std::int64_t filled = 0;
-      for_each_segment(bench_case, placement, rank,
-                       [&](std::int64_t, std::int64_t count) { filled += count; });
+      for_each_segment(bench_case, placement, rank, [&](std::int64_t, std::int64_t count) {
+        filled += count;
+        longest = std::max(longest, count);
+      });
       used = std::max(used, filled);
     }
     pools_.push_back(Pool::plan(rows[static_cast<std::size_t>(rank)], used,
                                 bf16_row_bytes(workload), bench_case.sets));
+    // Slabs are mostly empty: the sets fit into one another, each with rows of its own.
+    const bool slabs = bench_case.layout == Layout::expert_slab;
+    const std::int64_t share = slabs ? bench_case.slab_rows_or_default() / bench_case.sets : 0;
+    if (slabs && longest <= share) pools_.back().stride = share;
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/deadline.hpp"
 #include "bootstrap/group.hpp"
+#include "machine.hpp"
 #include "results.hpp"
 #include "sluice_contestant.hpp"
 
@@ -101,6 +102,7 @@ int run_contestants(Board& board, const Workload& workload, const Contestants& c
 
 int run_sluice(World& world, const Workload& workload, const RunSettings& settings,
                Progress& progress) {
+  if (settings.bind) bind_to_processor(world.rank());
   Result<std::unique_ptr<SluiceContestant>> ours = SluiceContestant::create(world, workload);
   if (!ours) return complain(ours.status(), world.rank());
   Contestants contestants;

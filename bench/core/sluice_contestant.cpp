@@ -81,7 +81,7 @@ Status SluiceContestant::allocate() {
       out = static_cast<std::byte*>(*memory);
       return {};
     }
-    Result<Buffer> memory = Buffer::make(bytes);
+    Result<Buffer> memory = Buffer::make(bytes, Buffer::Pages::huge);
     if (!memory) return memory.status();
     own = std::move(memory).value();
     out = own.data();
@@ -104,7 +104,7 @@ Status SluiceContestant::allocate() {
                                {&scales_, row_count * scale_bytes},
                                {&out_, static_cast<std::size_t>(case_.tokens) * hidden * 2},
                                {&handles_, 2 * handle_stride_}}) {
-    Result<Buffer> made = Buffer::make(bytes);
+    Result<Buffer> made = Buffer::make(bytes, Buffer::Pages::huge);
     if (!made) return made.status();
     *buffer = std::move(made).value();
   }

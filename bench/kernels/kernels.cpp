@@ -133,7 +133,8 @@ int main(int argc, char** argv) {
     return 1;
   }
   add("memcpy", copy_row);
-  for (const codec::RowKernels* kernels : {&codec::portable_kernels(), codec::avx2_kernels()}) {
+  for (const codec::RowKernels* kernels :
+       {&codec::portable_kernels(), codec::avx2_kernels(), codec::avx512_kernels()}) {
     if (kernels == nullptr) {
       continue;
     }

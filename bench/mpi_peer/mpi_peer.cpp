@@ -99,12 +99,7 @@ Status MpiPeer::allocate() {
         {&rows_, placed ? layout * record_.row_bytes : 0},
         {&scales_, placed ? layout * record_.scale_bytes : 0},
         {&meta_, placed ? layout * record_.meta_bytes : 0}}) {
-    // What MPI reads and writes lies in huge pages, which makes its single copies faster; the rest
-    // are a user's tensors, in the same pages as for Sluice.
-    const bool exchanged_here =
-        buffer == &send_ || buffer == &received_ || (buffer == &y_ && !placed);
-    Result<Buffer> made =
-        Buffer::make(bytes, exchanged_here ? Buffer::Pages::huge : Buffer::Pages::normal);
+    Result<Buffer> made = Buffer::make(bytes, Buffer::Pages::huge);
     if (!made) return made.status();
     *buffer = std::move(made).value();
   }
@@ -189,6 +184,7 @@ void MpiPeer::pack(int set) {
     kernels.fan_out(first, record_.row_bytes + record_.scale_bytes, to.data() + 1, rows - 1,
                     streaming);
   }
+  kernels.finish_streaming();
 }
 
 void MpiPeer::count_received() {
@@ -236,6 +232,7 @@ void MpiPeer::unpack() {
                   record + record_.row_bytes + record_.scale_bytes, record_.meta_bytes);
     }
   }
+  kernels.finish_streaming();
 }
 
 Status MpiPeer::dispatch(int set) {
@@ -281,6 +278,7 @@ const std::byte* MpiPeer::pack_results(int set) {
       }
     }
   }
+  kernels.finish_streaming();
   return received_.data();
 }
 

@@ -36,6 +36,8 @@ struct CommunicatorOptions {
   CodecKind combine_codec = CodecKind::bf16;  ///< Likewise for combine: bf16, f16 or f32.
   Reduce reduce = Reduce::rank;               ///< Default of combine calls.
   bool permit_single = false;  ///< Size the window so that Reduce::single may be used.
+  /// registered: y given to combine lies in registered memory (see allocate), where homes read it in
+  /// place; a y that does not is still right, but slower. So does x of dispatch, also in latency mode.
   YMemory y_memory = YMemory::ordinary;
   int slot_tokens = 0;  ///< latency: the most tokens of one call; 0: min(max_tokens, 512).
   int in_flight = 2;    ///< d: operations of one kind that may be between their halves, 1 to 4.
@@ -200,8 +202,9 @@ class SLUICE_API Communicator {
                 const DispatchOutputs& outputs = {}) {
     return dispatch(x, planned, options, outputs);
   }
-  /// The halves of dispatch. In throughput mode receive halves of both kinds come in the order of
-  /// all send halves, on every rank. x must stay unchanged until the receive half has returned.
+  /// The halves of dispatch. Where inputs are read in place (throughput mode, or y_memory =
+  /// registered) receive halves of both kinds come in the order of all send halves, on every rank.
+  /// x must stay unchanged until the receive half has returned.
   DispatchTicket send_dispatch(ConstTensorView x, ConstTensorView topk_ids,
                                ConstTensorView topk_weights = {},
                                const DispatchOptions& options = {});
@@ -210,7 +213,7 @@ class SLUICE_API Communicator {
   Received receive_dispatch(const DispatchTicket& ticket, const DispatchOutputs& outputs = {});
 
   /// Sums the experts' results y (rows as dispatch laid them out, bf16, f16 or f32) at home.
-  /// y may be overwritten when it returns.
+  /// y may be overwritten when it returns, but not by this call: `out` does not overlap it.
   CombineResult combine(ConstTensorView y, const Handle& handle, TensorView out,
                         const CombineOptions& options = {}, const CombineOutputs& outputs = {});
   /// The halves of combine. y and the handle must stay unchanged until the receive half returned.
@@ -218,8 +221,8 @@ class SLUICE_API Communicator {
                              const CombineOptions& options = {});
   CombineResult receive_combine(const CombineTicket& ticket, const CombineOutputs& outputs);
 
-  /// Registered memory: peers can read it, so inputs in it are not staged. 64-byte aligned; local
-  /// call. Freed with the communicator at the latest.
+  /// Registered memory: peers can read it, so inputs in it are not staged. 64-byte aligned, in huge
+  /// pages where the system allows them; local call. Freed with the communicator at the latest.
   Result<void*> allocate(std::size_t bytes);
   Status deallocate(void* memory);
 

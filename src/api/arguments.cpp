@@ -51,6 +51,22 @@ Status check_tensor(const char* name, const ConstTensorView& view, int dims, std
   return {};
 }
 
+/// Bytes of a tensor without gaps; 0 for one with gaps, which may lie between another's rows.
+std::size_t dense_bytes(const ConstTensorView& view) noexcept {
+  std::int64_t elements = 1;
+  for (auto i = static_cast<std::size_t>(view.dims); i-- > 0;) {
+    if (view.strides[i] != elements) return 0;
+    elements *= view.shape[i];
+  }
+  return static_cast<std::size_t>(elements) * size_of(view.dtype);
+}
+
+bool overlap(const ConstTensorView& a, const ConstTensorView& b) noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(a.data);
+  const auto second = reinterpret_cast<std::uintptr_t>(b.data);
+  return first < second + dense_bytes(b) && second < first + dense_bytes(a);
+}
+
 Status check_dtype(const char* name, const ConstTensorView& view, bool fits, const char* expected) {
   if (fits) return {};
   return invalid(
@@ -362,9 +378,13 @@ Status check_combine(const engine::EngineConfig& config, ConstTensorView y, cons
 }
 
 Status check_combine_outputs(const engine::EngineConfig& config, std::int64_t tokens,
-                             bool row_weights_sent, TensorView out, const CombineOutputs& outputs) {
+                             bool row_weights_sent, const ConstTensorView& y, TensorView out,
+                             const CombineOutputs& outputs) {
   const std::int64_t hidden = config.shape.hidden;
   if (Status status = check_rows("out", out, tokens, hidden); !status.ok()) return status;
+  if (overlap(y, out)) {
+    return invalid("out overlaps y, expected memory of its own: y is read while out is written");
+  }
   if (outputs.biases.size() > static_cast<std::size_t>(kMaxBiases)) {
     return invalid(
         fmt::format("{} biases, expected at most {}", outputs.biases.size(), kMaxBiases));

@@ -29,6 +29,7 @@ Status check_combine(const engine::EngineConfig& config, ConstTensorView y, cons
                      const CombineOptions& options, engine::CombineSend& send);
 /// Checks a combine's receive half for `tokens` tokens; `out` stands for outputs.out.
 Status check_combine_outputs(const engine::EngineConfig& config, std::int64_t tokens,
-                             bool row_weights_sent, TensorView out, const CombineOutputs& outputs);
+                             bool row_weights_sent, const ConstTensorView& y, TensorView out,
+                             const CombineOutputs& outputs);
 
 }  // namespace sluice::api

@@ -20,6 +20,7 @@ struct PendingHalf {
   std::uint64_t epoch = 0;
   Status status;
   bool row_weights = false;  // combine only
+  ConstTensorView y;         // combine only
   bool cached = false;       // dispatch only
 };
 
@@ -85,7 +86,7 @@ struct Communicator::Impl {
     send.timeout = timeout(options.deadline);
     Status status = check(send);
     const std::uint64_t epoch = engine->send_dispatch(send);
-    dispatches.push({epoch, status, false, send.cached.given()});
+    dispatches.push({epoch, status, false, {}, send.cached.given()});
     return {std::move(status), epoch};
   }
 
@@ -128,7 +129,7 @@ struct Communicator::Impl {
     PendingHalf half = combines.pop();
     if (half.status.ok()) {
       half.status = api::check_combine_outputs(config, engine->combine_tokens(), half.row_weights,
-                                               out, outputs);
+                                               half.y, out, outputs);
     }
     return engine->receive_combine(out, outputs, std::move(half.status));
   }
@@ -240,7 +241,7 @@ CombineTicket Communicator::send_combine(ConstTensorView y, const Handle& handle
   send.timeout = impl_->timeout(options.deadline);
   Status status = api::check_combine(impl_->config, y, handle, options, send);
   const std::uint64_t epoch = impl_->engine->send_combine(send);
-  impl_->combines.push({epoch, status, options.row_weights.given(), false});
+  impl_->combines.push({epoch, status, options.row_weights.given(), y, false});
   return {std::move(status), epoch};
 }
 

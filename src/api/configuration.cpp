@@ -105,6 +105,7 @@ window::WindowShape window_shape(const engine::EngineConfig& config) {
       options.permit_single
           ? std::max(1, std::min(config.shape.top_k, config.map.max_local_experts()))
           : 1;
+  window.results_in_place = options.y_memory == YMemory::registered;
   window.dispatch_row_bytes = codec::row_bytes(options.dispatch_codec, config.shape.hidden) +
                               codec::scale_bytes(options.dispatch_codec, config.shape.hidden);
   window.combine_row_bytes =

@@ -29,25 +29,8 @@ void convert(const void* source, DType source_dtype, void* out, DType out_dtype,
 }
 
 void sum(const SumArgs& args) {
-  avx2::PlainSum plain;
-  plain.terms = args.terms.data();
-  plain.term_count = args.terms.size();
-  plain.term_dtype = args.term_dtype;
-  plain.weighted = args.weighted;
-  plain.scaled = args.scaled;
-  plain.scale = args.scale;
-  plain.extras = args.extras.data();
-  plain.extra_count = args.extras.size();
-  plain.out = args.out;
-  plain.out_dtype = args.out_dtype;
-  plain.elements = args.elements;
-  plain.streaming = args.streaming && args.out_dtype != DType::f32 &&
-                    reinterpret_cast<std::uintptr_t>(args.out) % kStreamAlignment == 0;
-  const int done = avx2::sum(plain);
+  const int done = avx2::sum(plain(args, kStreamAlignment));
   portable::sum_range(args, done, args.elements);
-  if (plain.streaming) {
-    avx2::finish_streaming();
-  }
 }
 
 void fan_out(const void* source, std::size_t bytes, void* const* destinations, int count,
@@ -63,9 +46,6 @@ void fan_out(const void* source, std::size_t bytes, void* const* destinations, i
         std::memcpy(to, from + offset, length);
       }
     }
-  }
-  if (streaming) {
-    avx2::finish_streaming();
   }
 }
 
@@ -85,7 +65,8 @@ bool supported() noexcept {
 }  // namespace
 
 const RowKernels* avx2_kernels() noexcept {
-  static constexpr RowKernels kKernels{"avx2", convert, avx2::quantise, sum, fan_out};
+  static constexpr RowKernels kKernels{"avx2", convert, avx2::quantise,
+                                       sum,    fan_out, avx2::finish_streaming};
   static const bool kSupported = supported();
   return kSupported ? &kKernels : nullptr;
 }

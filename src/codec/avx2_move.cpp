@@ -37,6 +37,8 @@ int convert(const void* source, DType source_dtype, void* out, DType out_dtype, 
 }
 
 void stream_block(const std::byte* source, std::byte* out, std::size_t bytes) {
+  // Without software prefetch: non-temporal stores need the same buffers, and lost more than loads
+  // gained (docs/performance/cpu-engine.md).
   std::size_t offset = 0;
   for (; bytes - offset >= 32; offset += 32) {
     _mm256_stream_si256(reinterpret_cast<__m256i*>(out + offset), load_256(source + offset));

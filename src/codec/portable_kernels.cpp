@@ -49,13 +49,30 @@ void add_term(Block& sums, const SumTerm& term, bool weighted, std::size_t begin
   }
 }
 
+template <DType dtype>
+void add_terms(Block& sums, const SumArgs& args, std::size_t begin, std::size_t count) {
+  if (args.groups.empty()) {
+    for (const SumTerm& term : args.terms) {
+      add_term<dtype>(sums, term, args.weighted, begin, count);
+    }
+    return;
+  }
+  const SumTerm* term = args.terms.data();
+  for (const std::uint8_t group : args.groups) {
+    Block partial{};
+    for (int i = 0; i < group; ++i) add_term<dtype>(partial, *term++, true, begin, count);
+    for (std::size_t i = 0; i < count; ++i) {
+      std::array<std::byte, element_bytes(dtype)> rounded{};
+      store_element<dtype>(rounded.data(), 0, partial[i]);
+      sums[i] = sums[i] + load_element<dtype>(rounded.data(), 0);
+    }
+  }
+}
+
 void sum_block(const SumArgs& args, std::size_t begin, std::size_t count) {
   Block sums{};
-  for (const SumTerm& term : args.terms) {
-    with_row_dtype(args.term_dtype, [&](auto dtype) {
-      add_term<decltype(dtype)::value>(sums, term, args.weighted, begin, count);
-    });
-  }
+  with_row_dtype(args.term_dtype,
+                 [&](auto dtype) { add_terms<decltype(dtype)::value>(sums, args, begin, count); });
   if (args.scaled) {
     for (std::size_t i = 0; i < count; ++i) {
       sums[i] = sums[i] * args.scale;
@@ -163,7 +180,7 @@ float quantise_group(const void* source, DType source_dtype, ScaleForm form, int
 }  // namespace portable
 
 const RowKernels& portable_kernels() noexcept {
-  static constexpr RowKernels kKernels{"portable", convert, quantise, sum, fan_out};
+  static constexpr RowKernels kKernels{"portable", convert, quantise, sum, fan_out, [] {}};
   return kKernels;
 }
 

@@ -24,9 +24,13 @@ struct SumExtra {
 /// s = +0; for each term in order: s = fma(weight, row, s) if weighted, else s = s + row;
 /// if scaled: s = s * scale; for each extra in order: s = s + extra; out = round(s) to `out_dtype`.
 /// All in f32, nearest even. With no term s is +0. This is the only place where rows are summed.
+///
+/// With groups the terms are sums of sums: for each group p = +0; for each of its terms in order:
+/// p = fma(weight, row, p) (weighted is set); then s = s + round(p) to `term_dtype`.
 struct SumArgs {
   std::span<const SumTerm> terms;
-  DType term_dtype = DType::bf16;  // f32, bf16 or f16
+  std::span<const std::uint8_t> groups;  // Numbers of terms, each at least 1, together all.
+  DType term_dtype = DType::bf16;        // f32, bf16 or f16
   bool weighted = false;
   bool scaled = false;
   float scale = 1.0F;
@@ -36,6 +40,8 @@ struct SumArgs {
   int elements = 0;               // any count >= 0; multiples of 16 in the engines
   /// The output will not be read soon: as in fan_out.
   bool streaming = false;
+  /// Terms of the call after this one, a hint: their rows begin to be fetched during this call.
+  std::span<const SumTerm> next;
 };
 
 /// Row functions of one instruction set. All sets give the same bits, except for those of NaN in
@@ -56,17 +62,21 @@ struct RowKernels {
                    std::uint8_t* out, std::byte* out_scales);
   void (*sum)(const SumArgs& args);
   /// Copies `bytes` to each of `count` destinations, reading the source once per cache block.
-  /// `streaming`: the destinations will not be read soon (non-temporal stores may be used; they are
-  /// complete, in the sense of a later release store, on return).
+  /// `streaming`: the destinations will not be read soon; see finish_streaming.
   void (*fan_out)(const void* source, std::size_t bytes, void* const* destinations, int count,
                   bool streaming);
+  /// Streaming calls may use non-temporal stores, which other threads see in any order, also after
+  /// a later release store. This call puts all of this thread's before its later stores.
+  void (*finish_streaming)();
 };
 
 /// Plain C++: what the others are tested against, and what runs where there is no other.
 const RowKernels& portable_kernels() noexcept;
 /// The AVX2 + FMA + F16C set, or null where the processor or the build lacks it.
 const RowKernels* avx2_kernels() noexcept;
-/// The fastest set of this processor. SLUICE_KERNELS=portable|avx2 forces one; a name that is not
+/// AVX2 with AVX-512 (F, BW, DQ, BF16) for sums of bf16, or null likewise.
+const RowKernels* avx512_kernels() noexcept;
+/// The fastest set of this processor. SLUICE_KERNELS=portable|avx2|avx512 forces one; a name that is not
 /// known, or a set that this processor lacks, leaves the choice as it is. Decided once per process.
 const RowKernels& best_kernels() noexcept;
 

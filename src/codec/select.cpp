@@ -6,13 +6,12 @@ namespace sluice::codec {
 namespace {
 
 const RowKernels& select() {
-  if (base::Environment::at_start().get(base::Variable::kernels) == "portable") {
-    return portable_kernels();
-  }
-  // "avx2" and anything else: all sets give the same bits, so a name that this processor or build
-  // does not have costs speed at most.
-  const RowKernels* const avx2 = avx2_kernels();
-  return avx2 != nullptr ? *avx2 : portable_kernels();
+  // All sets give the same bits, so a name that this processor or build does not have costs speed at
+  // most.
+  const auto name = base::Environment::at_start().get(base::Variable::kernels);
+  if (name == "portable") return portable_kernels();
+  if (avx512_kernels() != nullptr && name != "avx2") return *avx512_kernels();
+  return avx2_kernels() != nullptr ? *avx2_kernels() : portable_kernels();
 }
 
 }  // namespace

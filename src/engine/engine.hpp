@@ -23,6 +23,11 @@ struct EngineConfig {
   std::uint64_t fingerprint = 0;  // Equal on all ranks; with the rank it marks handles.
 
   bool throughput() const noexcept { return options.mode == Mode::throughput; }
+  /// Peers may read inputs where they lie, in registered memory; those stay unchanged until all have
+  /// told that they have read them.
+  bool reads_in_place() const noexcept {
+    return throughput() || options.y_memory == YMemory::registered;
+  }
   int local_experts() const noexcept { return map.local_experts(rank); }
 };
 

@@ -27,6 +27,9 @@ class RowGrid {
       element_stride_ = view.strides[1] * element;
     }
   }
+  /// Rows one stride after the other. They are only read.
+  RowGrid(const std::byte* first, std::ptrdiff_t row_stride) noexcept
+      : base_(const_cast<std::byte*>(first)), row_stride_(row_stride) {}
 
   std::byte* row(std::int64_t index) const noexcept {
     if (slab_rows_ == 0) return base_ + index * row_stride_;

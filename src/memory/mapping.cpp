@@ -44,6 +44,13 @@ void* aligned_place(std::size_t bytes) noexcept {
   return begin + before;
 }
 
+// Asks for huge pages, best effort: rows of many kilobytes at random places cost a page walk per
+// 4 KiB otherwise. Heard where the system's default is `madvise` (private memory) or `advise`
+// (shared memory); memory is then taken, when touched, by the huge page.
+void prefer_huge_pages(void* base, std::size_t bytes) noexcept {
+  if (bytes >= kHugePageBytes) (void)::madvise(base, bytes, MADV_HUGEPAGE);
+}
+
 }  // namespace
 
 std::size_t page_bytes() noexcept {
@@ -70,6 +77,7 @@ Result<Mapping> Mapping::anonymous(std::size_t bytes, bool committed) {
                       MAP_PRIVATE | MAP_ANONYMOUS | reserve, -1, 0);
   if (base == MAP_FAILED) return base::system_status(errno, bytes_text("cannot map", rounded));
   Mapping mapping(static_cast<std::byte*>(base), rounded);
+  prefer_huge_pages(base, rounded);
   if (committed) {
     if (Status status = populate(mapping.base(), rounded); !status.ok()) return status;
   }
@@ -87,6 +95,7 @@ Result<Mapping> Mapping::of_file(const base::Descriptor& file, std::size_t bytes
     if (place != nullptr) ::munmap(place, rounded);
     return base::system_status(error, bytes_text("cannot map", rounded));
   }
+  prefer_huge_pages(base, rounded);
   return Mapping(static_cast<std::byte*>(base), rounded);
 }
 

@@ -21,9 +21,10 @@ inline constexpr std::uint32_t kNoRows = 1U << 1;        // Routing only (plan).
 inline constexpr std::uint32_t kCached = 1U << 2;        // Rows only: routing is that of a handle.
 inline constexpr std::uint32_t kGivenWeights = 1U << 3;  // combine: the weights phase takes place.
 inline constexpr std::uint32_t kRowWeights = 1U << 4;    // combine: row weights travel home.
-inline constexpr std::uint32_t kRegistered = 1U << 5;  // Rows lie in registered memory, not staged.
-inline constexpr std::uint32_t kPlainSum = 1U << 6;    // combine: results are added unweighted.
-inline constexpr std::uint32_t kNothing = 1U << 7;     // combine: answers nothing to this peer.
+inline constexpr std::uint32_t kRegistered = 1U
+                                             << 5;  // Rows are read in place, in registered memory.
+inline constexpr std::uint32_t kPlainSum = 1U << 6;  // combine: results are added unweighted.
+inline constexpr std::uint32_t kNothing = 1U << 7;   // combine: answers nothing to this peer.
 /// Flags in which sender and receiver must agree.
 inline constexpr std::uint32_t kAgreed =
     kNoRows | kCached | kGivenWeights | kRowWeights | kPlainSum;
@@ -39,10 +40,12 @@ struct CellContent {
   std::uint8_t codec_kind = 0;
   std::uint8_t codec_form = 0;  // dispatch: sluice::ScaleForm; combine: sluice::Reduce
   std::uint16_t codec_group = 0;
-  std::uint16_t unused = 0;
+  std::uint8_t row_dtype = 0;  // combine, kRegistered: sluice::DType of the rows
+  std::uint8_t unused = 0;
   std::int64_t capacity = 0;
   std::int64_t alignment = 0;
-  std::uint64_t row_offset = 0;  // throughput: first row, from the window's or the registered base
+  std::uint64_t row_offset = 0;  // Rows that are pulled: the first, from the window's base or that
+                                 // of registered memory.
   std::uint64_t row_stride = 0;  // bytes
 };
 

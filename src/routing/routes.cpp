@@ -43,18 +43,26 @@ std::int64_t normalise(ConstTensorView ids, ConstTensorView weights, ConstTensor
 }
 
 Destinations::Destinations(const std::int32_t* ids, int top_k, const ExpertMap& map) noexcept {
+  // A set of ranks, and their masks where they are in it: several passes over every token of a call
+  // are made of this, so it neither sorts nor clears.
+  constexpr int kWordRanks = 64;
+  std::array<std::uint64_t, kMaxRanks / kWordRanks> seen;
+  std::array<std::uint32_t, kMaxRanks> masks;
+  const int words = (map.ranks() + kWordRanks - 1) / kWordRanks;
+  for (int word = 0; word < words; ++word) seen[static_cast<std::size_t>(word)] = 0;
   for (int k = 0; k < top_k; ++k) {
     if (ids[k] < 0) continue;
-    const int rank = map.rank_of(ids[k]);
-    int at = count_;
-    while (at > 0 && list_[static_cast<std::size_t>(at) - 1].rank >= rank) --at;
-    auto& found = list_[static_cast<std::size_t>(at)];
-    if (at == count_ || found.rank != rank) {
-      std::copy_backward(list_.begin() + at, list_.begin() + count_, list_.begin() + count_ + 1);
-      found = {rank, 0};
-      ++count_;
+    const auto rank = static_cast<std::size_t>(map.rank_of(ids[k]));
+    std::uint64_t& word = seen[rank / kWordRanks];
+    const std::uint64_t bit = std::uint64_t{1} << (rank % kWordRanks);
+    masks[rank] = ((word & bit) != 0 ? masks[rank] : 0) | 1U << k;
+    word |= bit;
+  }
+  for (int word = 0; word < words; ++word) {
+    for (std::uint64_t left = seen[static_cast<std::size_t>(word)]; left != 0; left &= left - 1) {
+      const int rank = word * kWordRanks + std::countr_zero(left);
+      list_[static_cast<std::size_t>(count_++)] = {rank, masks[static_cast<std::size_t>(rank)]};
     }
-    found.mask |= 1U << k;
   }
 }
 
@@ -71,18 +79,25 @@ std::uint32_t distinct_routes(const std::int32_t* ids, std::uint32_t mask) noexc
   return distinct;
 }
 
+std::uint32_t routes_to_same(const std::int32_t* ids, std::uint32_t mask, int k) noexcept {
+  std::uint32_t same = 0;
+  for (std::uint32_t left = mask; left != 0; left &= left - 1) {
+    const int other = std::countr_zero(left);
+    if (ids[other] == ids[k]) same |= 1U << other;
+  }
+  return same;
+}
+
 float merged_weight(const std::int32_t* ids, const float* weights, std::uint32_t mask,
                     int k) noexcept {
   if (base::mutant(base::Mutant::duplicate_weight_dropped)) return weights[k];
+  const std::uint32_t same = routes_to_same(ids, mask, k);
+  if (std::has_single_bit(same)) return weights[k];
   float sum = 0.0F;
-  int count = 0;
-  for (std::uint32_t left = mask; left != 0; left &= left - 1) {
-    const int other = std::countr_zero(left);
-    if (ids[other] != ids[k]) continue;
-    sum += weights[other];
-    ++count;
+  for (std::uint32_t left = same; left != 0; left &= left - 1) {
+    sum += weights[std::countr_zero(left)];
   }
-  return count == 1 ? weights[k] : sum;
+  return sum;
 }
 
 void membership(const Routes& routes, const ExpertMap& map, std::uint8_t* out) {

@@ -59,6 +59,9 @@ class Destinations {
 /// Of the routes in `mask`, those at the lowest k of their expert: each distinct expert once.
 std::uint32_t distinct_routes(const std::int32_t* ids, std::uint32_t mask) noexcept;
 
+/// Of the routes in `mask`, those to the expert of route k, k among them.
+std::uint32_t routes_to_same(const std::int32_t* ids, std::uint32_t mask, int k) noexcept;
+
 /// The weight with which the expert of route k takes part: its own, or the f32 sum over the token's
 /// duplicates of it within `mask`, k ascending from +0. k is the lowest of them.
 float merged_weight(const std::int32_t* ids, const float* weights, std::uint32_t mask,

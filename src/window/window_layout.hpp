@@ -12,13 +12,15 @@
 ///   lane           := signals dispatch_bank[B] combine_bank[B]    (lane j: written by rank j only)
 ///   signals        := told[2] accusation cell[kinds][B]
 ///   dispatch_bank  := dispatch_header[S] dispatch_row[S]
-///   combine_bank   := given_weights[S][K] combine_mask[C] row_weights[S][K] combine_row[C]
+///   combine_bank   := given_weights[S][K] combine_mask[C] row_weights[S][K] route_rows[S][K]
+///                     combine_row[C]
 ///   staging        := dispatch_stage[Sd] combine_stage[Sc]        (written by its owner only)
 ///   dispatch_stage := dispatch_row[S]
 ///   combine_stage  := (combine_row[C])[R]
 ///
 /// S = slot_tokens (latency) or M (throughput). C = S, times min(K, max L) if `single` may be used.
-/// Rows of a kind lie either in lanes (no stages) or in stages (no rows in lanes).
+/// Rows of a kind lie either in lanes (no stages) or in stages (no rows in lanes). route_rows are
+/// there if results may be read in place.
 /// A dispatch_row is an encoded row followed by its scales, padded to kRowAlignment.
 namespace sluice::window {
 
@@ -39,6 +41,7 @@ struct WindowShape {
   int combine_stages = 0;              // Sc; likewise
   int tokens = 0;                      // S: the most tokens that a source sends in one operation
   int combine_rows_per_token = 1;      // 1, or min(K, max L) when `single` is permitted
+  bool results_in_place = false;       // homes may read registered y: they get its row numbers
   std::size_t dispatch_row_bytes = 0;  // encoded row and scales, not padded
   std::size_t combine_row_bytes = 0;
 };
@@ -93,6 +96,9 @@ class WindowLayout {
   constexpr std::size_t row_weights(int peer, int bank, int record) const noexcept {
     return combine_bank(peer, bank) + row_weights_offset_ + index(record) * weights_bytes();
   }
+  constexpr std::size_t route_rows(int peer, int bank, int record) const noexcept {
+    return combine_bank(peer, bank) + route_rows_offset_ + index(record) * route_rows_bytes();
+  }
   constexpr std::size_t combine_row(int peer, int bank, int slot) const noexcept {
     return combine_bank(peer, bank) + combine_rows_offset_ + index(slot) * combine_row_stride_;
   }
@@ -139,6 +145,9 @@ class WindowLayout {
   constexpr std::size_t weights_bytes() const noexcept {
     return index(shape_.top_k) * sizeof(float);
   }
+  constexpr std::size_t route_rows_bytes() const noexcept {
+    return index(shape_.top_k) * sizeof(std::int32_t);
+  }
   constexpr std::size_t all_banks() const noexcept {
     return index(shape_.ranks) * index(shape_.banks);
   }
@@ -159,6 +168,7 @@ class WindowLayout {
   std::size_t dispatch_bank_bytes_ = 0;
   std::size_t masks_offset_ = 0;  // within a combine bank
   std::size_t row_weights_offset_ = 0;
+  std::size_t route_rows_offset_ = 0;
   std::size_t combine_rows_offset_ = 0;
   std::size_t combine_row_stride_ = 0;
   std::size_t combine_bank_bytes_ = 0;
@@ -187,7 +197,10 @@ constexpr WindowLayout::WindowLayout(const WindowShape& shape) noexcept : shape_
   combine_row_stride_ = round_up(shape.combine_row_bytes, kRowAlignment);
   masks_offset_ = round_up(slots * weights_bytes(), kLineBytes);
   row_weights_offset_ = round_up(masks_offset_ + combine_slots * sizeof(std::uint32_t), kLineBytes);
-  combine_rows_offset_ = round_up(row_weights_offset_ + slots * weights_bytes(), kRowAlignment);
+  route_rows_offset_ = round_up(row_weights_offset_ + slots * weights_bytes(), kLineBytes);
+  combine_rows_offset_ =
+      round_up(route_rows_offset_ + (shape.results_in_place ? slots * route_rows_bytes() : 0),
+               kRowAlignment);
   combine_bank_bytes_ =
       combine_rows_offset_ + (shape.combine_stages == 0 ? combine_slots * combine_row_stride_ : 0);
 

@@ -89,9 +89,46 @@ TEST_P(Buffers, RegisteredInputs) {
   }
 }
 
-// x and y may be overwritten as soon as the whole calls return, whatever peers still do.
-TEST_P(Buffers, InputsMayBeOverwrittenAfterTheCall) {
+// Homes read y where it lies, as far as they can use it as it is, and form the sums themselves.
+TEST_P(Buffers, ResultsReadInPlace) {
   Scenario scenario = small();
+  scenario.options.y_memory = YMemory::registered;
+  scenario.options.registered_bytes = registered_bytes(scenario);
+  scenario.options.permit_single = true;
+  const bool expert_layout = layout() != Layout::rank_major;
+  support::Random random = support::Random::of(scenario.seed, 77);
+  for (const DType y_dtype : {DType::bf16, DType::f32}) {
+    for (const CodecKind codec : {CodecKind::bf16, CodecKind::f16}) {
+      for (int form = 0; form < 7; ++form) {
+        StepSpec spec;
+        spec.y_dtype = y_dtype;
+        spec.combine_codec = codec;
+        spec.ordinary_y = form == 1;
+        spec.plain_sum = expert_layout && form == 2;
+        spec.weights_at_combine = expert_layout && form == 3;
+        spec.row_weights = !expert_layout && form == 3;
+        spec.reduce = expert_layout && form >= 4 && form < 6 ? Reduce::single : Reduce::rank;
+        spec.capacity = form >= 5 ? 3 : 0;
+        spec.shared_results = form == 6 ? 1 : 0;
+        spec.combines = 2;
+        spec.delays = random.chance(20);
+        scenario.steps.push_back(spec);
+      }
+    }
+  }
+  expect_clean(run(scenario));
+}
+
+class Overwrites : public ::testing::TestWithParam<std::tuple<Mode, Layout, YMemory>> {};
+
+// x and y may be overwritten as soon as the whole calls return, whatever peers still do.
+TEST_P(Overwrites, InputsAfterTheCall) {
+  Scenario scenario;
+  scenario.ranks = 4;
+  scenario.shape = Shape{8, 3, 48, 8};
+  scenario.options.mode = std::get<0>(GetParam());
+  scenario.options.layout = std::get<1>(GetParam());
+  scenario.options.y_memory = std::get<2>(GetParam());
   scenario.options.registered_bytes = registered_bytes(scenario);
   std::vector<Step> steps;
   for (int i = 0; i < 6; ++i) {
@@ -157,6 +194,17 @@ TEST_P(Buffers, RowsLiveUntilReleased) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, Buffers, all_layouts(), Buffers::name);
+INSTANTIATE_TEST_SUITE_P(
+    Memory, Overwrites,
+    ::testing::Combine(both_modes(),
+                       ::testing::Values(Layout::rank_major, Layout::expert_major,
+                                         Layout::expert_slab),
+                       ::testing::Values(YMemory::ordinary, YMemory::registered)),
+    [](const auto& point) {
+      return std::string(to_string(std::get<0>(point.param))) + "_" +
+             std::string(to_string(std::get<1>(point.param))) +
+             (std::get<2>(point.param) == YMemory::registered ? "_registered" : "_ordinary");
+    });
 
 }  // namespace
 }  // namespace sluice::conformance

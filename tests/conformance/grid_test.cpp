@@ -46,7 +46,7 @@ TEST_P(Grid, DrawnSteps) {
   scenario.options.reduce = reduce;
   scenario.options.permit_single = reduce == Reduce::single;
   support::Random random = support::Random::of(seed, 12);
-  if (random.chance(25)) scenario.options.y_memory = YMemory::registered;
+  if (random.chance(50)) scenario.options.y_memory = YMemory::registered;
   for (StepSpec& spec : scenario.steps) spec = draw_step(scenario, random);
   scenario.steps.back().delays = true;
   expect_clean(run(scenario));

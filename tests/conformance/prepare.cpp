@@ -128,6 +128,7 @@ Step prepare_step(const Scenario& scenario, const StepSpec& spec, int number) {
   Step step;
   step.spec = spec;
   step.spec.registered_y |= scenario.options.y_memory == YMemory::registered;
+  step.spec.registered_y &= !spec.ordinary_y;
   step.seed = Random::of(scenario.seed, static_cast<std::uint64_t>(number)).next();
   reference::DispatchProblem problem;
   problem.ranks = scenario.ranks;

@@ -73,6 +73,11 @@ class Refusal : public LayoutTest {
   Scenario scenario() const {
     Scenario made = small();
     made.options.permit_single = layout() != Layout::rank_major;
+    // In one layout results are read in place.
+    if (layout() == Layout::expert_major) {
+      made.options.y_memory = YMemory::registered;
+      made.options.registered_bytes = registered_bytes(made);
+    }
     return made;
   }
   /// Steps in which rank 1 refuses: its dispatch (no tokens of its own) or only its combine.

@@ -51,7 +51,8 @@ struct StepSpec {
   // Combine.
   int combines = 1;
   DType y_dtype = DType::bf16;
-  bool registered_y = false;  ///< Always so if the communicator's y_memory says it.
+  bool registered_y = false;  ///< Always so if the communicator's y_memory says it,
+  bool ordinary_y = false;    ///< but for steps that say otherwise.
   DType out_dtype = DType::bf16;
   std::optional<CodecKind> combine_codec;
   std::optional<Reduce> reduce;

@@ -101,7 +101,7 @@ std::string kind_name(const ::testing::TestParamInfo<Kind>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Faults, OfEveryKind,
                          ::testing::Values(Kind{Mode::latency, Layout::expert_slab, false},
-                                           Kind{Mode::latency, Layout::expert_major, false},
+                                           Kind{Mode::latency, Layout::expert_major, true},
                                            Kind{Mode::latency, Layout::rank_major, false},
                                            Kind{Mode::throughput, Layout::expert_slab, false},
                                            Kind{Mode::throughput, Layout::expert_major, true},

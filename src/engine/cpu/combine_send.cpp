@@ -3,11 +3,13 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "base/mutants.hpp"
 #include "engine/cpu/context.hpp"
 #include "engine/cpu/handle_writer.hpp"
 #include "engine/cpu/handshake.hpp"
+#include "engine/cpu/partial_sum.hpp"
 #include "engine/cpu/streaming.hpp"
 #include "engine/registered_rows.hpp"
 #include "engine/row_grid.hpp"
@@ -17,7 +19,8 @@
 
 /// combine, send half: what the expert's rank does for every home. One record per (token, rank)
 /// with the partial sum and the mask of the routes in it, or with `single` one per route. Records
-/// are pushed into homes' lanes (latency), staged for them, or left in the caller's registered y.
+/// are pushed into homes' lanes (latency) or staged for them; from y in registered memory homes form
+/// them themselves. Those of this rank's own tokens never leave it: its receive half forms them.
 namespace sluice::engine::cpu {
 namespace {
 
@@ -25,10 +28,6 @@ namespace cell_flags = protocol::cell_flags;
 using base::mutant;
 using base::Mutant;
 using protocol::CellKind;
-
-DType codec_dtype(CodecKind kind) noexcept {
-  return codec::row_dtype({kind, ScaleForm::f32, 128});
-}
 
 Layout layout_of(const CombineSend& request) noexcept {
   return request.handle.given() ? request.handle.layout() : Layout::rank_major;
@@ -56,16 +55,17 @@ class HomeAnswer {
       : context_(context),
         request_(operation.request),
         epoch_(operation.epoch),
-        weights_phase_(operation.weights_phase),
+        given_weights_(operation.weights_phase && !mutant(Mutant::given_weights_ignored)),
         handle_(handle),
-        y_(operation.request.y),
-        row_weights_(operation.request.row_weights.given() ? RowGrid(operation.request.row_weights)
-                                                           : RowGrid()),
+        y_(results_of(operation)),
         home_(home),
         bank_(protocol::bank_of(operation.epoch, context.config.window.banks)),
-        codec_dtype_(codec_dtype(operation.request.codec)),
-        streaming_(worth_streaming(static_cast<std::size_t>(handle.header->records) *
-                                   context.config.window.combine_row_bytes)) {
+        begin_(handle.source_offsets[home]),
+        end_(handle.source_offsets[home + 1]),
+        target_{combine_dtype(operation), context.hidden(),
+                worth_streaming(static_cast<std::size_t>(handle.header->records) *
+                                context.config.window.combine_row_bytes)} {
+    if (request_.row_weights.given()) row_weights_ = RowGrid(request_.row_weights);
     if (context.throughput()) {
       const int stage = protocol::stage_of(operation.epoch, context.config.window.combine_stages);
       row_offset_ = context.layout.staged_combine_row(stage, home, 0);
@@ -75,68 +75,58 @@ class HomeAnswer {
     }
   }
 
-  /// Forms all records; the number of slots used. `in_place`: rows stay in y, only masks travel.
+  /// Says where the rows of all records lie, or forms them; the number of slots.
   int form(bool in_place) {
-    const std::int64_t begin = handle_.source_offsets[home_];
-    const std::int64_t end = handle_.source_offsets[home_ + 1];
-    for (std::int64_t record = begin; record < end; ++record) {
-      const std::uint32_t present = present_routes(record);
-      if (request_.reduce == Reduce::single) {
-        put_single(record, present);
-      } else if (in_place) {
-        put_mask(answered(record, present, present));
-      } else {
-        put_sum(record, present);
-      }
-      if (request_.row_weights.given()) put_row_weights(record, begin);
+    if (in_place) {
+      put_route_rows();
+    } else if (request_.reduce == Reduce::single) {
+      for (std::int64_t record = begin_; record < end_; ++record) put_single(routes_of(record));
+    } else {
+      put_sums();
     }
+    if (request_.row_weights.given()) {
+      for (std::int64_t record = begin_; record < end_; ++record) put_row_weights(record);
+    }
+    if (target_.streaming) context_.kernels.finish_streaming();
     return slot_;
   }
 
   std::uint64_t row_offset() const noexcept { return row_offset_; }
 
  private:
-  const std::int32_t* ids(std::int64_t record) const noexcept {
-    return handle_.local_ids + record * context_.top_k();
-  }
-  const std::int32_t* rows(std::int64_t record) const noexcept {
-    return handle_.route_rows + record * context_.top_k();
-  }
-  const float* weights(std::int64_t record) const noexcept {
-    if (weights_phase_ && !mutant(Mutant::given_weights_ignored)) {
-      return context_.lanes.given_weights_in(
-          home_, bank_, static_cast<int>(record - handle_.source_offsets[home_]));
-    }
-    return handle_.local_weights + record * context_.top_k();
+  RecordRoutes routes_of(std::int64_t record) const noexcept {
+    const std::int64_t first = record * context_.top_k();
+    RecordRoutes routes;
+    routes.rows = handle_.route_rows + first;
+    routes.ids = handle_.local_ids + first;
+    routes.weights = given_weights_ ? context_.lanes.given_weights_in(
+                                          home_, bank_, static_cast<int>(record - begin_))
+                                    : handle_.local_weights + first;
+    routes.top_k = context_.top_k();
+    return routes;
   }
 
-  std::uint32_t present_routes(std::int64_t record) const noexcept {
-    const std::int32_t* route_rows = rows(record);
-    std::uint32_t mask = 0;
-    for (int k = 0; k < context_.top_k(); ++k) {
-      if (route_rows[k] != Handle::kRowAbsent) mask |= 1U << k;
-    }
-    return mask;
+  std::byte* row_out() const noexcept {
+    return out_ + static_cast<std::size_t>(slot_) * context_.layout.combine_row_stride();
   }
 
-  // Of `routes`, those whose row is stored; a duplicate has the row of its lowest k.
-  std::uint32_t answered(std::int64_t record, std::uint32_t present,
-                         std::uint32_t routes) const noexcept {
-    const std::int32_t* route_rows = rows(record);
-    const std::int32_t* route_ids = ids(record);
-    std::uint32_t mask = 0;
-    for (std::uint32_t left = routes; left != 0; left &= left - 1) {
-      const int k = std::countr_zero(left);
-      int first = k;
-      if (route_rows[k] == Handle::kRowDuplicate) {
-        for (std::uint32_t lower = present; lower != 0; lower &= lower - 1) {
-          first = std::countr_zero(lower);
-          if (route_ids[first] == route_ids[k]) break;
-        }
-      }
-      if (route_rows[first] >= 0) mask |= 1U << k;
+  // This rank's own records are found in its handle.
+  void put_route_rows() noexcept {
+    const int records = static_cast<int>(end_ - begin_);
+    if (home_ != context_.rank() && records > 0) {
+      const std::size_t words =
+          static_cast<std::size_t>(records) * static_cast<std::size_t>(context_.top_k());
+      std::memcpy(context_.lanes.route_rows_out(home_, bank_, 0),
+                  handle_.route_rows + begin_ * context_.top_k(), words * sizeof(std::int32_t));
+      count_bytes(words * sizeof(std::int32_t));
     }
-    return mask;
+    for (std::int64_t record = begin_; record < end_; ++record) {
+      slot_ += request_.reduce == Reduce::single ? slots_of(routes_of(record)) : 1;
+    }
+  }
+
+  static int slots_of(const RecordRoutes& record) noexcept {
+    return std::popcount(routing::distinct_routes(record.ids, present_routes(record)));
   }
 
   void put_mask(std::uint32_t mask) noexcept {
@@ -144,92 +134,54 @@ class HomeAnswer {
     count_bytes(sizeof(mask));
   }
 
-  void put_sum(std::int64_t record, std::uint32_t present) {
-    const std::int32_t* route_rows = rows(record);
-    int count = 0;
-    bool duplicates = false;
-    for (int k = 0; k < context_.top_k(); ++k) {
-      duplicates = duplicates || route_rows[k] == Handle::kRowDuplicate;
+  void put_sums() {
+    if (begin_ == end_) return;
+    PartialSum* sum = &sums_[0];
+    PartialSum* next = &sums_[1];
+    gather(y_, routes_of(begin_), *next);
+    for (std::int64_t record = begin_; record < end_; ++record) {
+      std::swap(sum, next);
+      next->count = 0;
+      if (record + 1 < end_) gather(y_, routes_of(record + 1), *next);
+      if (sum->count > 0) {
+        const trace::Span span(context_.timeline, trace::Phase::sum, "combine", epoch_);
+        cpu::form(context_.kernels, *sum, row_out(), target_, next);
+        if (!context_.throughput()) count_bytes(context_.config.window.combine_row_bytes);
+      }
+      put_mask(sum->answered);
     }
-    for (int k = 0; k < context_.top_k(); ++k) {
-      if (route_rows[k] < 0) continue;
-      auto& term = terms_[static_cast<std::size_t>(count++)];
-      term.row = y_.row(route_rows[k]);
-      const float* record_weights = weights(record);
-      term.weight = duplicates ? routing::merged_weight(ids(record), record_weights, present, k)
-                               : record_weights[k];
-      if (handle_.layout() == Layout::rank_major) break;  // y is the partial sum.
-    }
-    if (mutant(Mutant::sum_descending)) std::reverse(terms_.begin(), terms_.begin() + count);
-    if (count > 0) sum(count);
-    put_mask(duplicates ? answered(record, present, present) : stored(record));
-  }
-
-  std::uint32_t stored(std::int64_t record) const noexcept {
-    const std::int32_t* route_rows = rows(record);
-    std::uint32_t mask = 0;
-    for (int k = 0; k < context_.top_k(); ++k) {
-      if (route_rows[k] >= 0) mask |= 1U << k;
-    }
-    return mask;
-  }
-
-  void sum(int count) {
-    const trace::Span span(context_.timeline, trace::Phase::sum, "combine", epoch_);
-    codec::SumArgs args;
-    args.terms = {terms_.data(), static_cast<std::size_t>(count)};
-    args.term_dtype = request_.y.dtype;
-    args.weighted = handle_.layout() != Layout::rank_major && !request_.plain_sum;
-    args.out = out_ + static_cast<std::size_t>(slot_) * context_.layout.combine_row_stride();
-    args.out_dtype = codec_dtype_;
-    args.elements = context_.hidden();
-    args.streaming = streaming_;
-    context_.kernels.sum(args);
-    if (!context_.throughput()) count_bytes(context_.config.window.combine_row_bytes);
   }
 
   // One slot per distinct route, stored or not, so that home can number them.
-  void put_single(std::int64_t record, std::uint32_t present) {
-    const std::int32_t* route_rows = rows(record);
-    const std::int32_t* route_ids = ids(record);
-    for (std::uint32_t left = routing::distinct_routes(route_ids, present); left != 0;
+  void put_single(const RecordRoutes& record) {
+    const std::uint32_t present = present_routes(record);
+    for (std::uint32_t left = routing::distinct_routes(record.ids, present); left != 0;
          left &= left - 1) {
       const int k = std::countr_zero(left);
-      if (route_rows[k] >= 0) {
+      const std::int32_t row = record.rows[k];
+      if (row >= 0) {
         const trace::Span span(context_.timeline, trace::Phase::put, "combine", epoch_);
-        context_.kernels.convert(
-            y_.row(route_rows[k]), request_.y.dtype,
-            out_ + static_cast<std::size_t>(slot_) * context_.layout.combine_row_stride(),
-            codec_dtype_, context_.hidden());
+        context_.kernels.convert(y_.grid.row(row), y_.dtype, row_out(), target_.dtype,
+                                 target_.elements);
         if (!context_.throughput()) count_bytes(context_.config.window.combine_row_bytes);
       }
-      std::uint32_t routes = 0;  // The route and its duplicates.
-      for (std::uint32_t other = present; other != 0; other &= other - 1) {
-        const int duplicate = std::countr_zero(other);
-        if (route_ids[duplicate] == route_ids[k]) routes |= 1U << duplicate;
-      }
-      put_mask(route_rows[k] >= 0 ? routes : 0);
+      put_mask(row >= 0 ? routing::routes_to_same(record.ids, present, k) : 0);
     }
   }
 
-  void put_row_weights(std::int64_t record, std::int64_t begin) noexcept {
-    float* out = context_.lanes.row_weights_out(home_, bank_, static_cast<int>(record - begin));
-    const std::int32_t row = first_row(record);
-    const std::byte* from = row >= 0 ? row_weights_.row(row) : nullptr;
+  void put_row_weights(std::int64_t record) noexcept {
+    float* out = context_.lanes.row_weights_out(home_, bank_, static_cast<int>(record - begin_));
+    const std::int32_t* rows = routes_of(record).rows;
+    const auto* first =
+        std::find_if(rows, rows + context_.top_k(), [](std::int32_t row) { return row >= 0; });
     for (int k = 0; k < context_.top_k(); ++k) {
       out[k] = 0.0F;
-      if (from != nullptr && rows(record)[k] >= 0) {
-        std::memcpy(&out[k], from + k * row_weights_.element_stride(), sizeof(float));
+      if (rows[k] >= 0) {
+        std::memcpy(&out[k], row_weights_.row(*first) + k * row_weights_.element_stride(),
+                    sizeof(float));
       }
     }
     count_bytes(sizeof(float) * static_cast<std::size_t>(context_.top_k()));
-  }
-
-  std::int32_t first_row(std::int64_t record) const noexcept {
-    const std::int32_t* route_rows = rows(record);
-    const auto* found = std::find_if(route_rows, route_rows + context_.top_k(),
-                                     [](std::int32_t row) { return row >= 0; });
-    return found == route_rows + context_.top_k() ? Handle::kRowAbsent : *found;
   }
 
   void count_bytes(std::size_t bytes) noexcept {
@@ -240,18 +192,19 @@ class HomeAnswer {
   Context& context_;
   const CombineSend& request_;
   std::uint64_t epoch_;
-  bool weights_phase_;  // Weights came with this combine, not with the dispatch.
+  bool given_weights_;  // Weights came with this combine, not with the dispatch.
   const HandleArrays& handle_;
-  RowGrid y_;
+  ResultRows y_;
   RowGrid row_weights_;
   int home_;
   int bank_;
-  DType codec_dtype_;
-  bool streaming_;
+  std::int64_t begin_;  // Records of this home.
+  std::int64_t end_;
+  SumTarget target_;
   std::uint64_t row_offset_ = 0;
   std::byte* out_ = nullptr;
   int slot_ = 0;
-  std::array<codec::SumTerm, kMaxTopk> terms_{};
+  std::array<PartialSum, 2> sums_;
 };
 
 Exchange exchange_of(CombineOperation& operation) {
@@ -315,18 +268,31 @@ void take_weights(Context& context, CombineOperation& operation) {
 
 }  // namespace
 
+ResultRows results_of(const CombineOperation& operation) noexcept {
+  const CombineSend& request = operation.request;
+  ResultRows rows;
+  rows.grid = RowGrid(request.y);
+  rows.dtype = request.y.dtype;
+  rows.rank_major = layout_of(request) == Layout::rank_major;
+  rows.weighted = !rows.rank_major && !request.plain_sum;
+  return rows;
+}
+
+bool usable_in_place(const CombineOperation& operation) noexcept {
+  return operation.request.reduce == Reduce::rank ||
+         operation.request.y.dtype == combine_dtype(operation);
+}
+
 void answer_homes(Context& context, CombineOperation& operation) {
   const numeric::FloatEnvironment environment;
   const CombineSend& request = operation.request;
   const Exchange exchange = exchange_of(operation);
-  const Layout layout = layout_of(request);
 
-  // rank_major rows that peers can read where they are and as they are need no staging.
+  // What homes can read where it is, and as it is, they sum themselves: nothing is staged.
   std::uint64_t y_offset = 0;
   const bool in_place =
-      !request.refused && context.throughput() && layout == Layout::rank_major &&
-      context.config.options.y_memory == YMemory::registered &&
-      request.y.dtype == codec_dtype(request.codec) &&
+      !request.refused && context.config.options.y_memory == YMemory::registered &&
+      usable_in_place(operation) &&
       registered_offset(context.heaps.base(context.rank()), context.heaps.bytes(context.rank()),
                         request.y, &y_offset);
   operation.zero_copy = in_place;
@@ -341,15 +307,16 @@ void answer_homes(Context& context, CombineOperation& operation) {
         content.flags |= cell_flags::kNothing;
       } else {
         HomeAnswer answer(context, operation, handle, home);
-        content.records = answer.form(in_place);
+        // This rank's own tokens need no one's permission to read y.
+        const bool own = home == context.rank() && usable_in_place(operation);
+        content.records = answer.form(in_place || own);
         content.row_offset = answer.row_offset();
         content.row_stride = context.layout.combine_row_stride();
         if (in_place) {
           content.flags |= cell_flags::kRegistered;
-          content.row_stride =
-              static_cast<std::uint64_t>(request.y.strides[0]) * size_of(request.y.dtype);
-          content.row_offset = y_offset + static_cast<std::uint64_t>(handle.source_offsets[home]) *
-                                              content.row_stride;
+          content.row_offset = y_offset;
+          content.row_stride = static_cast<std::uint64_t>(RowGrid(request.y).row_stride());
+          content.row_dtype = static_cast<std::uint8_t>(request.y.dtype);
         }
       }
     }

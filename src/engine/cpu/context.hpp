@@ -12,6 +12,7 @@
 #include "codec/row_kernels.hpp"
 #include "engine/buffer_pool.hpp"
 #include "engine/cpu/lanes.hpp"
+#include "engine/cpu/partial_sum.hpp"
 #include "engine/engine.hpp"
 #include "memory/region_allocator.hpp"
 #include "memory/shared_region.hpp"
@@ -34,7 +35,8 @@ struct Context {
         lanes(config.rank, layout, windows),
         kernels(codec::best_kernels()),
         handle_layout(config.ranks, config.shape.top_k, config.local_experts(), config.tokens_max),
-        heap(heaps.bytes(config.rank)) {
+        heap(heaps.bytes(config.rank)),
+        sum_rows(static_cast<std::size_t>(config.shape.top_k) * config.window.combine_row_bytes) {
     statistics.rows_per_expert_step.resize(static_cast<std::size_t>(config.local_experts()));
     statistics.rows_per_expert_total.resize(static_cast<std::size_t>(config.local_experts()));
     statistics.wait_ns_per_source.resize(static_cast<std::size_t>(config.ranks));
@@ -47,6 +49,7 @@ struct Context {
   int top_k() const noexcept { return config.shape.top_k; }
   int hidden() const noexcept { return config.shape.hidden; }
   bool throughput() const noexcept { return config.throughput(); }
+  bool reads_in_place() const noexcept { return config.reads_in_place(); }
   std::uint64_t& last_read(protocol::Kind kind) noexcept {
     return last_read_[static_cast<std::size_t>(kind)];
   }
@@ -63,6 +66,7 @@ struct Context {
   memory::RegionAllocator heap;
   BufferPool row_buffers;
   BufferPool handle_buffers;
+  std::vector<std::byte> sum_rows;  // Scratch of combine's receive half: partial sums of a token.
   trace::Timeline timeline;
   Statistics statistics;
 
@@ -92,6 +96,16 @@ struct DispatchOperation {
   std::vector<std::int32_t> sent;  // [R], records per rank
 };
 
+/// Where a home finds what one rank answered.
+struct Answers {
+  bool accepted = false;
+  bool in_place = false;  // y and the rows of every record; else sums, or `single` rows, in slots.
+  const std::byte* slots = nullptr;
+  std::uint64_t slot_stride = 0;
+  ResultRows y;
+  const std::int32_t* route_rows = nullptr;  // [records, K]
+};
+
 /// A combine between its halves.
 struct CombineOperation {
   void reserve(const EngineConfig& config) {
@@ -99,6 +113,7 @@ struct CombineOperation {
                    static_cast<std::size_t>(config.shape.top_k));
     expected.resize(static_cast<std::size_t>(config.ranks));
     next_slot.resize(static_cast<std::size_t>(config.ranks));
+    answers.resize(static_cast<std::size_t>(config.ranks));
   }
 
   CombineSend request;
@@ -112,7 +127,13 @@ struct CombineOperation {
   std::vector<float> weights;           // [tokens_max, K], this rank's effective weights
   std::vector<std::int32_t> expected;   // [R], records per rank
   std::vector<std::int32_t> next_slot;  // [R], cursor while tokens are summed
+  std::vector<Answers> answers;         // [R], likewise
 };
+
+/// The codec of a combine's rows, as a dtype.
+inline DType combine_dtype(const CombineOperation& operation) noexcept {
+  return codec::row_dtype({operation.request.codec, ScaleForm::f32, 128});
+}
 
 /// The halves. Send halves wait for nothing but the guard.
 void send_dispatch(Context& context, DispatchOperation& operation);
@@ -122,6 +143,10 @@ void send_combine(Context& context, CombineOperation& operation);
 CombineResult receive_combine(Context& context, CombineOperation& operation, TensorView out,
                               const CombineOutputs& outputs, Status status);
 
+/// combine_send.cpp: y of `operation`, and whether homes can use its rows as they are: in `single`
+/// they add them to others, so they must have the codec's type.
+ResultRows results_of(const CombineOperation& operation) noexcept;
+bool usable_in_place(const CombineOperation& operation) noexcept;
 /// combine_send.cpp: forms what every home gets of `operation` and publishes it. In a combine that
 /// was given its weights the receive half calls it, when they have come.
 void answer_homes(Context& context, CombineOperation& operation);

@@ -192,6 +192,7 @@ RankSet place_rows(Context& context, const DispatchOperation& operation, const H
     if (lost.contains(source)) placer.place(source, /*answered=*/false);
   }
   if (pad) zero_padding(handle, buffers, placer);
+  context.kernels.finish_streaming();
   return lost;
 }
 

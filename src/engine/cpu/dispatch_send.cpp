@@ -13,8 +13,8 @@
 #include "routing/routes.hpp"
 
 /// dispatch, send half: encodes every token once into staging, from where the ranks of its experts
-/// pull it, and writes one header per (token, rank) into their lanes. In throughput mode rows that
-/// lie in registered memory and travel as they are stay where they are.
+/// pull it, and writes one header per (token, rank) into their lanes. Rows that may be read in place
+/// and travel as they are stay where they are.
 namespace sluice::engine::cpu {
 namespace {
 
@@ -137,7 +137,7 @@ void stage_rows(Context& context, DispatchOperation& operation, const routing::R
   const DispatchSend& request = operation.request;
   const RowEncoder encoder(context, operation);
   protocol::CellContent& content = operation.content;
-  if (context.throughput() && encoder.verbatim() &&
+  if (context.reads_in_place() && encoder.verbatim() &&
       registered_offset(context.heaps.base(context.rank()), context.heaps.bytes(context.rank()),
                         request.x, &content.row_offset)) {
     content.flags |= cell_flags::kRegistered;

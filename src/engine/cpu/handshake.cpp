@@ -164,7 +164,7 @@ void close_receive(Context& context, const Exchange& exchange, bool zero_copy) {
   test_point(TestPoint::before_done, context.rank());
   context.last_read(exchange.kind) = exchange.epoch;
   beat(*context.group);
-  if (context.throughput()) {
+  if (context.reads_in_place()) {
     tell_peers(context, exchange.kind);
     ring_peers(context);
     if (zero_copy && !mutant(Mutant::done_wait_skipped)) {

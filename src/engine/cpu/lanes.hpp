@@ -61,6 +61,12 @@ class Lanes {
   const float* row_weights_in(int peer, int bank, int record) const noexcept {
     return at<float>(rank_, layout_->row_weights(peer, bank, record));
   }
+  std::int32_t* route_rows_out(int peer, int bank, int record) const noexcept {
+    return at<std::int32_t>(peer, layout_->route_rows(rank_, bank, record));
+  }
+  const std::int32_t* route_rows_in(int peer, int bank, int record) const noexcept {
+    return at<std::int32_t>(rank_, layout_->route_rows(peer, bank, record));
+  }
   std::byte* combine_row_out(int peer, int bank, int slot) const noexcept {
     return window(peer) + layout_->combine_row(rank_, bank, slot);
   }

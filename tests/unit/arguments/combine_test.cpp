@@ -153,6 +153,11 @@ TEST(CombineArguments, Outputs) {
        bad("out columns", [](auto& a) { a.out.shape[1] = 33; }, {"[5, 33]", "expected [5, 32]"}),
        bad("out stride", [](auto& a) { a.out.strides[1] = 2; }, {"out has innermost stride 2"}),
        bad("out null", [](auto& a) { a.out.data = nullptr; }, {"out has 5 rows and no memory"}),
+       bad("out overlaps y",
+           [](auto& a) {
+             a.out.data = static_cast<std::byte*>(const_cast<void*>(a.y.data)) + 9 * 32 * 2;
+           },
+           {"out overlaps y"}),
        bad("biases", [&](auto& a) { a.outputs.biases.assign(3, rows(5, 32)); },
            {"3 biases", "expected at most 2"}),
        bad("bias shape", [&](auto& a) { a.outputs.biases = {rows(4, 32)}; },

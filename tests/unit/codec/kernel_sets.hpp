@@ -13,8 +13,8 @@ namespace sluice::test {
 /// The sets of this build and processor.
 inline std::vector<const codec::RowKernels*> kernel_sets() {
   std::vector<const codec::RowKernels*> sets{&codec::portable_kernels()};
-  if (codec::avx2_kernels() != nullptr) {
-    sets.push_back(codec::avx2_kernels());
+  for (const codec::RowKernels* set : {codec::avx2_kernels(), codec::avx512_kernels()}) {
+    if (set != nullptr) sets.push_back(set);
   }
   return sets;
 }

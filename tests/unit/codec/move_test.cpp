@@ -119,6 +119,7 @@ TEST_P(FanOut, StreamsToAlignedDestinations) {
     auto* const first = memory.front().bytes;
     std::array<void*, 1> destinations{first};
     kernels().fan_out(source.data(), bytes, destinations.data(), 1, true);
+    kernels().finish_streaming();
     EXPECT_EQ(std::memcmp(first, source.data(), bytes), 0) << bytes;
     EXPECT_EQ(first[bytes], std::byte{0}) << bytes;
   }

@@ -59,9 +59,13 @@ TEST(Sizes, OnlyNamedGroupsAndKindsAreValid) {
 
 TEST(Select, EnvironmentForcesASet) {
   // Each child selects anew: the choice is made once per process.
-  const char* const fastest = codec::avx2_kernels() != nullptr ? "avx2" : "portable";
+  const char* const fastest = codec::avx512_kernels() != nullptr ? "avx512"
+                              : codec::avx2_kernels() != nullptr ? "avx2"
+                                                                 : "portable";
   EXPECT_EXIT(exit_telling_selection("portable", "portable"), testing::ExitedWithCode(0), "");
-  EXPECT_EXIT(exit_telling_selection("avx2", fastest), testing::ExitedWithCode(0), "");
+  const char* const avx2 = codec::avx2_kernels() != nullptr ? "avx2" : "portable";
+  EXPECT_EXIT(exit_telling_selection("avx2", avx2), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(exit_telling_selection("avx512", fastest), testing::ExitedWithCode(0), "");
   EXPECT_EXIT(exit_telling_selection("", fastest), testing::ExitedWithCode(0), "");
 }
 

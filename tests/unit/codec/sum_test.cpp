@@ -15,13 +15,33 @@ constexpr std::array kRowTypes{DType::bf16, DType::f16, DType::f32};
 constexpr std::array kContents{Content::ordinary, Content::zeros, Content::subnormal, Content::bits,
                                Content::specials};
 
+/// The bits of `value` rounded to `dtype`, by search.
+std::uint32_t reference_bits(float value, DType dtype) {
+  static const SearchingEncoder bf16(kBf16);
+  static const SearchingEncoder f16(kF16);
+  return dtype == DType::f32    ? bits_from_float(value)
+         : dtype == DType::bf16 ? bf16.encode(value)
+                                : f16.encode(value);
+}
+
 /// The definition, one element at a time.
 float reference_sum(const codec::SumArgs& args, const std::vector<Row>& terms,
                     const std::vector<Row>& extras, int index) {
   float sum = 0.0F;
-  for (std::size_t term = 0; term < terms.size(); ++term) {
+  const auto add = [&](float& to, std::size_t term) {
     const float value = terms[term].value(index);
-    sum = args.weighted ? std::fma(args.terms[term].weight, value, sum) : sum + value;
+    to = args.weighted ? std::fma(args.terms[term].weight, value, to) : to + value;
+  };
+  if (args.groups.empty()) {
+    for (std::size_t term = 0; term < terms.size(); ++term) add(sum, term);
+  }
+  std::size_t term = 0;
+  for (const std::uint8_t group : args.groups) {
+    float partial = 0.0F;
+    for (const std::size_t end = term + group; term < end; ++term) add(partial, term);
+    Row rounded(args.term_dtype, 1, 0);
+    rounded.set(0, reference_bits(partial, args.term_dtype));
+    sum = sum + rounded.value(0);
   }
   if (args.scaled) {
     sum = sum * args.scale;
@@ -30,15 +50,6 @@ float reference_sum(const codec::SumArgs& args, const std::vector<Row>& terms,
     sum = sum + extra.value(index);
   }
   return sum;
-}
-
-/// The bits of `value` rounded to `dtype`, by search.
-std::uint32_t reference_bits(float value, DType dtype) {
-  static const SearchingEncoder bf16(kBf16);
-  static const SearchingEncoder f16(kF16);
-  return dtype == DType::f32    ? bits_from_float(value)
-         : dtype == DType::bf16 ? bf16.encode(value)
-                                : f16.encode(value);
 }
 
 float random_weight(RandomBits& random) {
@@ -81,6 +92,13 @@ TEST_P(Sum, IsTheDefinitionForRandomRows) {
     args.terms = terms;
     args.term_dtype = dtype;
     args.weighted = random.below(2) != 0;
+    std::vector<std::uint8_t> groups;
+    if (args.weighted && random.below(2) != 0) {
+      for (std::uint32_t left = term_count; left > 0; left -= groups.back()) {
+        groups.push_back(static_cast<std::uint8_t>(1 + random.below(left)));
+      }
+    }
+    args.groups = groups;
     args.scaled = random.below(3) == 0;
     args.scale = random_weight(random);
     args.extras = extras;
