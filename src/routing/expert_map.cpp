@@ -46,8 +46,8 @@ Result<ExpertMap> ExpertMap::create(int experts, int ranks,
     const int base = experts / ranks;
     const int larger = experts % ranks;
     for (int rank = 0; rank < ranks; ++rank) {
-      map.rank_of_.insert(map.rank_of_.end(), static_cast<std::size_t>(base + (rank < larger)),
-                          rank);
+      const int owned = rank < larger ? base + 1 : base;
+      map.rank_of_.insert(map.rank_of_.end(), static_cast<std::size_t>(owned), rank);
     }
   }
   map.local_of_.resize(map.rank_of_.size());

@@ -16,7 +16,7 @@ constexpr std::uint8_t kGoodbyeOperation = 254;
 // "sluice" and the version of this protocol.
 constexpr std::uint64_t kMagic = 0x0001'6563'6975'6c73;
 
-std::string framed(std::string payload) {
+std::string framed(const std::string& payload) {
   ByteWriter writer;
   writer.put(static_cast<std::uint32_t>(payload.size()));
   return writer.take() + payload;

@@ -30,12 +30,19 @@ std::size_t at(std::int64_t index) {
   return static_cast<std::size_t>(index);
 }
 
+// The most tokens of one call.
+int tokens_max(const Scenario& scenario) {
+  const CommunicatorOptions& options = scenario.options;
+  const bool by_slots = options.mode == Mode::latency && options.slot_tokens > 0;
+  return by_slots ? options.slot_tokens : scenario.shape.max_tokens;
+}
+
 reference::RankInput draw_input(const Scenario& scenario, const StepSpec& spec, std::uint64_t seed,
                                 int rank) {
   const Shape& shape = scenario.shape;
   const auto who = static_cast<std::uint64_t>(rank);
   reference::RankInput input;
-  input.tokens = support::draw_tokens(spec.tokens, rank, scenario.ranks, shape.max_tokens,
+  input.tokens = support::draw_tokens(spec.tokens, rank, scenario.ranks, tokens_max(scenario),
                                       Random::of(seed, kTokens, who));
   input.x_dtype = spec.x_dtype;
   input.topk_ids = support::draw_ids(spec.routing, input.tokens, shape.top_k, shape.experts,

@@ -63,6 +63,21 @@ TEST_P(Shapes, Hidden) {
   }
 }
 
+// Slabs are sized by max_tokens, slots by slot_tokens, which throughput mode does not heed.
+TEST_P(Shapes, FewerSlotsThanTokens) {
+  Scenario scenario = small();
+  scenario.shape.max_tokens = 12;
+  scenario.options.slot_tokens = 5;
+  for (const support::TokensKind tokens :
+       {support::TokensKind::full, support::TokensKind::varied, support::TokensKind::one_rank}) {
+    StepSpec spec;
+    spec.tokens = tokens;
+    spec.combines = 2;
+    scenario.steps.push_back(spec);
+  }
+  expect_clean(run(scenario));
+}
+
 TEST_P(Shapes, OneToken) {
   expect_clean(run_shape(4, Shape{8, 8, 16, 1}));
 }
