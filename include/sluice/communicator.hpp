@@ -37,7 +37,8 @@ struct CommunicatorOptions {
   Reduce reduce = Reduce::rank;               ///< Default of combine calls.
   bool permit_single = false;  ///< Size the window so that Reduce::single may be used.
   /// registered: y given to combine lies in registered memory (see allocate), where homes read it in
-  /// place; a y that does not is still right, but slower. So does x of dispatch, also in latency mode.
+  /// place; a y that does not is still right, but slower. Then a registered x of dispatch is read in
+  /// place, too, as it always is in throughput mode.
   YMemory y_memory = YMemory::ordinary;
   int slot_tokens = 0;  ///< latency: the most tokens of one call; 0: min(max_tokens, 512).
   int in_flight = 2;    ///< d: operations of one kind that may be between their halves, 1 to 4.
@@ -221,8 +222,9 @@ class SLUICE_API Communicator {
                              const CombineOptions& options = {});
   CombineResult receive_combine(const CombineTicket& ticket, const CombineOutputs& outputs);
 
-  /// Registered memory: peers can read it, so inputs in it are not staged. 64-byte aligned, in huge
-  /// pages where the system allows them; local call. Freed with the communicator at the latest.
+  /// Registered memory: peers can read it, so inputs in it need not be staged (see y_memory; a row
+  /// that is encoded or converted always is). 64-byte aligned, in huge pages where the system allows
+  /// them; local call. Freed with the communicator at the latest.
   Result<void*> allocate(std::size_t bytes);
   Status deallocate(void* memory);
 

@@ -62,6 +62,7 @@ std::size_t dense_bytes(const ConstTensorView& view) noexcept {
 }
 
 bool overlap(const ConstTensorView& a, const ConstTensorView& b) noexcept {
+  if (dense_bytes(a) == 0 || dense_bytes(b) == 0) return false;
   const auto first = reinterpret_cast<std::uintptr_t>(a.data);
   const auto second = reinterpret_cast<std::uintptr_t>(b.data);
   return first < second + dense_bytes(b) && second < first + dense_bytes(a);

@@ -10,8 +10,8 @@
 namespace sluice::engine {
 
 /// Page-aligned buffers that are handed out and come back by themselves: a buffer is free when
-/// nobody but the pool holds it. Memory is taken when it is touched. Once every size in use has
-/// been seen, take() allocates nothing. Buffers are released on the communicator's thread, or
+/// nobody but the pool holds it. Memory is taken when it is touched, by the huge page where the
+/// system gives them. Once every size in use has been seen, take() allocates nothing. Buffers are released on the communicator's thread, or
 /// before its next call in the sense of memory ordering.
 class BufferPool {
  public:

@@ -47,13 +47,14 @@ struct CellContent {
   std::uint64_t row_offset = 0;  // Rows that are pulled: the first, from the window's base or that
                                  // of registered memory.
   std::uint64_t row_stride = 0;  // bytes
+  std::uint64_t dispatch = 0;    // combine, cached dispatch: epoch of the handle's dispatch
 };
 
 /// Whether two sides made the same call, as far as cells tell. Refusing cells agree with anything.
 inline bool agree(const CellContent& a, const CellContent& b) noexcept {
   return a.mode == b.mode && a.layout == b.layout && a.codec_kind == b.codec_kind &&
          a.codec_form == b.codec_form && a.codec_group == b.codec_group &&
-         a.capacity == b.capacity && a.alignment == b.alignment &&
+         a.capacity == b.capacity && a.alignment == b.alignment && a.dispatch == b.dispatch &&
          (a.flags & cell_flags::kAgreed) == (b.flags & cell_flags::kAgreed);
 }
 
@@ -63,7 +64,7 @@ struct alignas(64) Cell {
   std::uint64_t epoch;
   CellContent content;
 };
-static_assert(sizeof(CellContent) == 48);
+static_assert(sizeof(CellContent) == 56);
 static_assert(sizeof(Cell) == 64);
 
 }  // namespace sluice::protocol

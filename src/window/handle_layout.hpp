@@ -23,7 +23,8 @@ inline constexpr std::uint64_t kHandleMagic = 0x31656C646E6148ULL;  // "Handle1"
 struct HandleHeader {
   std::uint64_t magic = 0;
   std::uint64_t fingerprint =
-      0;  // Of the communicator's shape and this rank: foreign handles differ.
+      0;                       // Of the communicator's shape and this rank: foreign handles differ.
+  std::uint64_t dispatch = 0;  // Epoch of the dispatch that made it: equal on all ranks.
   std::int32_t ranks = 0;
   std::int32_t rank = 0;
   std::int32_t top_k = 0;

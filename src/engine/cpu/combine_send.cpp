@@ -44,6 +44,9 @@ protocol::CellContent agreed_content(const Context& context, const CombineOperat
   content.layout = static_cast<std::uint8_t>(layout_of(request));
   content.codec_kind = static_cast<std::uint8_t>(request.codec);
   content.codec_form = static_cast<std::uint8_t>(request.reduce);
+  if (request.handle.given()) {
+    content.dispatch = HandleArrays(context.handle_layout, request.handle.data()).header->dispatch;
+  }
   return content;
 }
 

@@ -228,7 +228,7 @@ Received receive_dispatch(Context& context, DispatchOperation& operation,
   Verdict verdict;
   if (request.refused) {
     // What peers sent is drained and dropped; the handle says so to combine.
-    write_refused(context, handle);
+    write_refused(context, operation, handle);
   } else {
     std::vector<std::int32_t>& expected = operation.sent;  // Not needed any more.
     if (cached) {

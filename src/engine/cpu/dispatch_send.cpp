@@ -5,6 +5,7 @@
 
 #include "base/mutants.hpp"
 #include "engine/cpu/context.hpp"
+#include "engine/cpu/handle_writer.hpp"
 #include "engine/cpu/handshake.hpp"
 #include "engine/registered_rows.hpp"
 #include "engine/row_grid.hpp"
@@ -36,6 +37,9 @@ protocol::CellContent agreed_content(const Context& context, const DispatchSend&
   }
   content.capacity = request.placement.capacity;
   content.alignment = request.placement.alignment;
+  if (request.cached.given() && !request.refused) {
+    content.dispatch = HandleArrays(context.handle_layout, request.cached.data()).header->dispatch;
+  }
   return content;
 }
 

@@ -10,10 +10,12 @@
 namespace sluice::engine::cpu {
 namespace {
 
-window::HandleHeader empty_header(const Context& context, const routing::RowPlacement& placement) {
+window::HandleHeader empty_header(const Context& context, const DispatchOperation& operation) {
+  const routing::RowPlacement& placement = operation.request.placement;
   window::HandleHeader header;
   header.magic = window::kHandleMagic;
   header.fingerprint = context.config.fingerprint;
+  header.dispatch = operation.epoch;
   header.ranks = context.ranks();
   header.rank = context.rank();
   header.top_k = context.top_k();
@@ -65,7 +67,7 @@ void write_records(Context& context, const DispatchOperation& operation, const R
   const int bank = protocol::bank_of(operation.epoch, context.config.window.banks);
   const routing::RowPlacement& placement = operation.request.placement;
 
-  *handle.header = empty_header(context, placement);
+  *handle.header = empty_header(context, operation);
   handle.header->tokens = operation.tokens;
   handle.header->weights_given = operation.request.topk_weights.given() ? 1 : 0;
   handle.header->accepted = accepted;
@@ -104,8 +106,9 @@ void write_records(Context& context, const DispatchOperation& operation, const R
   handle.header->report.overflow_rows = totals.overflow;
 }
 
-void write_refused(Context& context, const HandleArrays& handle) {
-  *handle.header = empty_header(context, {});
+void write_refused(Context& context, const DispatchOperation& operation,
+                   const HandleArrays& handle) {
+  *handle.header = empty_header(context, operation);
   handle.header->refused = 1;
   const int experts = context.config.local_experts();
   std::fill_n(handle.counts, experts, 0);

@@ -35,6 +35,7 @@ void write_records(Context& context, const DispatchOperation& operation, const R
                    const HandleArrays& handle);
 
 /// Fills a handle of a refused dispatch: no tokens, no records.
-void write_refused(Context& context, const HandleArrays& handle);
+void write_refused(Context& context, const DispatchOperation& operation,
+                   const HandleArrays& handle);
 
 }  // namespace sluice::engine::cpu

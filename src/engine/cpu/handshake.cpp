@@ -205,9 +205,10 @@ Status mismatch_status(const protocol::CellContent& own, const protocol::CellCon
                        int peer, const char* operation, std::uint64_t epoch) {
   const auto text = [](const protocol::CellContent& cell) {
     return fmt::format(
-        "mode {} layout {} codec {}/{}/{} capacity {} alignment {} flags {:#x} records {}",
+        "mode {} layout {} codec {}/{}/{} capacity {} alignment {} flags {:#x} handle of dispatch "
+        "{} records {}",
         cell.mode, cell.layout, cell.codec_kind, cell.codec_form, cell.codec_group, cell.capacity,
-        cell.alignment, cell.flags & protocol::cell_flags::kAgreed, cell.records);
+        cell.alignment, cell.flags & protocol::cell_flags::kAgreed, cell.dispatch, cell.records);
   };
   return {StatusCode::mismatch,
           fmt::format("{} {}: rank {} made another call; expected {}; seen {}", operation, epoch,

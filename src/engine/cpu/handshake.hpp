@@ -38,9 +38,9 @@ RankSet await_cells(Context& context, const Exchange& exchange, protocol::CellKi
 /// so that what was pulled may be anything. They become suspects; the caller drops their rows.
 RankSet look_back(Context& context, const RankSet& sources);
 
-/// End of a receive half: everything of this epoch has been read. Throughput: peers are told at
-/// once, and with `zero_copy` this waits until all of them have read what they pull from the
-/// caller.
+/// End of a receive half: everything of this epoch has been read. Where inputs may be read in place
+/// peers are told at once, and with `zero_copy` this waits until all of them have read what is the
+/// caller's.
 void close_receive(Context& context, const Exchange& exchange, bool zero_copy);
 
 /// Sorts the peers of one operation by what their cells say. `expected`, if given, has the number

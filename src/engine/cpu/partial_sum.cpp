@@ -42,11 +42,11 @@ void gather(const ResultRows& y, const RecordRoutes& record, PartialSum& out) no
   out.answered = 0;
   out.dtype = y.dtype;
   out.weighted = y.weighted;
-  std::uint32_t present = 0;
+  out.present = 0;
   bool duplicates = false;
   for (int k = 0; k < record.top_k; ++k) {
     const std::int32_t row = record.rows[k];
-    present |= static_cast<std::uint32_t>(row != Handle::kRowAbsent) << k;
+    out.present |= static_cast<std::uint32_t>(row != Handle::kRowAbsent) << k;
     out.answered |= static_cast<std::uint32_t>(row >= 0) << k;
     duplicates |= row == Handle::kRowDuplicate;
   }
@@ -55,11 +55,11 @@ void gather(const ResultRows& y, const RecordRoutes& record, PartialSum& out) no
     codec::SumTerm& term = out.terms[static_cast<std::size_t>(out.count++)];
     term.row = y.grid.row(record.rows[k]);
     term.weight = !y.weighted  ? 1.0F
-                  : duplicates ? routing::merged_weight(record.ids, record.weights, present, k)
+                  : duplicates ? routing::merged_weight(record.ids, record.weights, out.present, k)
                                : record.weights[k];
     if (y.rank_major) break;
   }
-  if (duplicates) out.answered = stored_routes(record, present, present);
+  if (duplicates) out.answered = stored_routes(record, out.present, out.present);
   if (mutant(Mutant::sum_descending)) {
     std::reverse(out.terms.begin(), out.terms.begin() + out.count);
   }

@@ -36,7 +36,8 @@ struct PartialSum {
   int count = 0;
   DType dtype = DType::bf16;  // Of the rows.
   bool weighted = false;
-  std::uint32_t answered = 0;  // Routes that are in it.
+  std::uint32_t present = 0;  // The record's routes; those that are in the sum.
+  std::uint32_t answered = 0;
 };
 
 /// Routes of the record to its rank.

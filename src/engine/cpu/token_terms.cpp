@@ -108,8 +108,9 @@ void TermFinder::take_rows(const Answers& answers, const routing::Destination& f
   }
   PartialSum& sum = out.converted[static_cast<std::size_t>(out.converted_count)];
   gather(answers.y, routes, sum);
-  if ((sum.answered & from.mask) == 0) return;
-  out.answered |= sum.answered & from.mask;
+  // A record of other routes than the token has there is none of its records.
+  if (sum.present != from.mask || sum.answered == 0) return;
+  out.answered |= sum.answered;
   count_bytes(from.rank, sum.count, sum.dtype);
   if (sum.dtype != codec_dtype_) {
     const auto row = static_cast<std::size_t>(out.converted_count++);
