@@ -2,6 +2,7 @@
 //
 // A rank that refuses, differs, leaves or is late: what the others report and keep of it.
 #include <fmt/core.h>
+#include <algorithm>
 
 #include <atomic>
 
@@ -119,6 +120,27 @@ std::string other_handle() {
       });
 }
 
+// The odd rank's copy of the handle has lost its routes: it is of the same dispatch, but sends
+// nothing along it.
+std::string damaged_handle() {
+  const Scenario scenario = scenario_of(Mode::latency);
+  const Step step = step_of(scenario, support::RoutingKind::distinct);
+  return conformance::run_body(
+      scenario, [&](World& world, Communicator& communicator, Findings& findings) {
+        DispatchCall call(communicator, step, 0, findings);
+        call.whole();
+        const ConstTensorView ids = call.handle().topk_ids();
+        if (world.rank() == kOdd) {
+          std::fill_n(static_cast<std::int32_t*>(const_cast<void*>(ids.data)),
+                      ids.shape[0] * ids.shape[1], -1);
+        }
+        const Received received = communicator.dispatch(call.x(), call.handle());
+        if (world.rank() != kOdd) {
+          expect_member(findings, "report.mismatched", true, received.report.mismatched);
+        }
+      });
+}
+
 // One rank leaves when its cells and rows lie everywhere.
 std::string left(Mode mode) {
   const faults::Terms terms{3, mode, Layout::expert_major, false};
@@ -208,6 +230,7 @@ std::vector<TestScenario> absence_scenarios() {
           {"refusal, throughput", [] { return refusal(Mode::throughput); }},
           {"another codec", other_codec},
           {"another handle", other_handle},
+          {"a damaged handle", damaged_handle},
           {"left, latency", [] { return left(Mode::latency); }},
           {"left, throughput", [] { return left(Mode::throughput); }},
           {"late", late},
