@@ -42,6 +42,13 @@ struct CommunicatorOptions {
   YMemory y_memory = YMemory::ordinary;
   int slot_tokens = 0;  ///< latency: the most tokens of one call; 0: min(max_tokens, 512).
   int in_flight = 2;    ///< d: operations of one kind that may be between their halves, 1 to 4.
+  /// Where tensors, handles and windows lie, and so which engine moves them. cuda: all tensors of all
+  /// calls are memory that `device_index` can address, and calls only queue work on a stream.
+  Device device = Device::cpu;
+  int device_index = -1;  ///< cuda: this rank's GPU; negative: the calling thread's current one.
+  /// cuda: thread blocks of one launch at most, 0 for as many as run at once. All blocks of a launch
+  /// must run at the same time: leave room for kernels of other streams.
+  int block_limit = 0;
   /// Expert to rank, E entries; empty: contiguous, the first E mod R ranks own one expert more.
   /// Local experts of a rank are its experts in ascending order.
   std::vector<std::int32_t> expert_to_rank;
@@ -70,6 +77,7 @@ struct DispatchOptions {
   /// slab_rows). 0: the worst case, R * M per expert in expert_slab.
   std::int64_t capacity = 0;
   std::optional<std::chrono::nanoseconds> deadline;
+  void* stream = nullptr;  ///< cuda: the cudaStream_t of the call, or of its send half.
 };
 
 /// Where a dispatch's receive half puts things. What is not given comes from the library.
@@ -84,6 +92,7 @@ struct DispatchOutputs {
   /// 64-byte aligned memory of handle_bytes() for the handle.
   Handle handle;
   bool zero_padding = false;  ///< Write zeros to rows between segments and after the last one.
+  void* stream = nullptr;     ///< cuda: of a receive half of its own.
 };
 
 /// What dispatch returns. Rows that the library owns are valid until release(), which is also what
@@ -123,6 +132,7 @@ struct CombineOptions {
   /// rank_major: f32 [N, K], sent home to `CombineOutputs::weights_home` (dispatch's backward).
   ConstTensorView row_weights;
   std::optional<std::chrono::nanoseconds> deadline;
+  void* stream = nullptr;  ///< cuda: the cudaStream_t of the call, or of its send half.
 };
 
 /// Arguments of a combine's receive half; local to this rank.
@@ -134,6 +144,7 @@ struct CombineOutputs {
   TensorView weights_home;                      ///< f32 [T, K]: the peers' row_weights.
   /// Where routes were lost, scale by (weight of all routes) / (weight of the answered ones).
   bool renormalize = true;
+  void* stream = nullptr;  ///< cuda: of a receive half of its own.
 };
 
 struct CombineResult {
@@ -158,6 +169,10 @@ struct Statistics {
   /// Payload and metadata bytes stored to or loaded from other ranks' memory.
   std::int64_t dispatch_wire_bytes = 0;
   std::int64_t combine_wire_bytes = 0;
+  /// The reports of all operations: sums, and unions of sets. cuda: of what has ended by now, read
+  /// without waiting for the device; the counters above other than dispatches and combines are 0.
+  Report dispatch_reports;
+  Report combine_reports;
 };
 
 /// Moves tokens to their experts and back, for one shape, over the ranks of one world.

@@ -17,19 +17,24 @@ namespace sluice {
 /// aligned) and a Handle of the copy is as good. Any number may live. When the library owns the
 /// memory, the Handle keeps it alive.
 ///
-/// Views returned below point into the handle's memory and live as long as it does.
+/// Views returned below point into the handle's memory and live as long as it does. A handle on a GPU
+/// (Device::cuda) is filled when its stream has come that far: wait for the stream before the getters
+/// below, which copy what they need from there and are not for the data path.
 class SLUICE_API Handle {
  public:
   Handle() = default;
-  /// A view of a caller's memory, `bytes` large, that a dispatch filled or will fill.
-  Handle(void* data, std::size_t bytes) noexcept : data_(data), bytes_(bytes) {}
+  /// A view of a caller's memory, `bytes` large, that a dispatch filled or will fill. `device` is
+  /// where it lies: that of the communicator.
+  Handle(void* data, std::size_t bytes, Device device = Device::cpu) noexcept
+      : data_(data), bytes_(bytes), device_(device) {}
   /// Likewise, with shared ownership.
-  Handle(std::shared_ptr<void> owner, std::size_t bytes) noexcept
-      : owner_(std::move(owner)), data_(owner_.get()), bytes_(bytes) {}
+  Handle(std::shared_ptr<void> owner, std::size_t bytes, Device device = Device::cpu) noexcept
+      : owner_(std::move(owner)), data_(owner_.get()), bytes_(bytes), device_(device) {}
 
   void* data() const noexcept { return data_; }
   std::size_t bytes() const noexcept { return bytes_; }
   bool given() const noexcept { return data_ != nullptr; }
+  Device device() const noexcept { return device_; }
 
   /// Whether the bytes are a filled handle; the getters below need that.
   bool valid() const noexcept;
@@ -89,6 +94,7 @@ class SLUICE_API Handle {
   std::shared_ptr<void> owner_;
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
+  Device device_ = Device::cpu;
 };
 
 }  // namespace sluice

@@ -93,6 +93,7 @@ enum class Reduce : std::uint8_t {
 /// Where the expert results given to combine live; equal on all ranks.
 enum class YMemory : std::uint8_t { ordinary = 0, registered };
 
+SLUICE_API std::string_view to_string(Device device) noexcept;
 SLUICE_API std::string_view to_string(Layout layout) noexcept;
 SLUICE_API std::string_view to_string(CodecKind kind) noexcept;
 SLUICE_API std::string_view to_string(ScaleForm form) noexcept;

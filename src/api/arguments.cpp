@@ -27,17 +27,26 @@ std::string extent(std::int64_t expected) {
   return expected == kAny ? "any" : fmt::format("{}", expected);
 }
 
+bool on_host(const engine::EngineConfig& config) noexcept {
+  return config.options.device == Device::cpu;
+}
+
+Status check_device(const engine::EngineConfig& config, const char* name,
+                    const ConstTensorView& view) {
+  if (view.device == config.options.device) return {};
+  return invalid(fmt::format("{} is in {} memory, expected {} memory (the communicator's device)",
+                             name, to_string(view.device), to_string(config.options.device)));
+}
+
 /// Dimensions, place and memory of a tensor [rows, columns] or [rows]; kAny leaves rows open.
-Status check_tensor(const char* name, const ConstTensorView& view, int dims, std::int64_t rows,
+Status check_tensor(const engine::EngineConfig& config, const char* name,
+                    const ConstTensorView& view, int dims, std::int64_t rows,
                     std::int64_t columns) {
   if (!view.given()) return invalid(fmt::format("{} is not given", name));
   if (view.dims != dims) {
     return invalid(fmt::format("{} has {} dimensions, expected {}", name, view.dims, dims));
   }
-  if (view.device != Device::cpu) {
-    return invalid(
-        fmt::format("{} is not in host memory, expected host memory (engine cpu)", name));
-  }
+  if (Status status = check_device(config, name, view); !status.ok()) return status;
   if (view.shape[0] < 0 || (rows != kAny && view.shape[0] != rows) ||
       (dims == 2 && view.shape[1] != columns)) {
     return invalid(dims == 1 ? fmt::format("{} has shape [{}], expected [{}]", name, view.shape[0],
@@ -80,9 +89,11 @@ Status check_innermost(const char* name, const ConstTensorView& view) {
   return invalid(fmt::format("{} has innermost stride {}, expected 1", name, stride));
 }
 
-Status check_rows(const char* name, const ConstTensorView& view, std::int64_t rows,
-                  std::int64_t hidden) {
-  if (Status status = check_tensor(name, view, 2, rows, hidden); !status.ok()) return status;
+Status check_rows(const engine::EngineConfig& config, const char* name, const ConstTensorView& view,
+                  std::int64_t rows) {
+  const std::int64_t hidden = config.shape.hidden;
+  if (Status status = check_tensor(config, name, view, 2, rows, hidden); !status.ok())
+    return status;
   if (Status status = check_dtype(name, view, is_float(view.dtype), "bf16, f16 or f32");
       !status.ok()) {
     return status;
@@ -90,9 +101,10 @@ Status check_rows(const char* name, const ConstTensorView& view, std::int64_t ro
   return check_innermost(name, view);
 }
 
-Status check_f32(const char* name, const ConstTensorView& view, int dims, std::int64_t rows,
-                 std::int64_t columns) {
-  if (Status status = check_tensor(name, view, dims, rows, columns); !status.ok()) return status;
+Status check_f32(const engine::EngineConfig& config, const char* name, const ConstTensorView& view,
+                 int dims, std::int64_t rows, std::int64_t columns) {
+  if (Status status = check_tensor(config, name, view, dims, rows, columns); !status.ok())
+    return status;
   return check_dtype(name, view, view.dtype == DType::f32, "f32");
 }
 
@@ -105,7 +117,8 @@ Status check_tokens(const engine::EngineConfig& config, std::int64_t tokens) {
 Status check_routing(const engine::EngineConfig& config, const ConstTensorView& ids,
                      const ConstTensorView& weights, const ConstTensorView& mask) {
   const std::int64_t top_k = config.shape.top_k;
-  if (Status status = check_tensor("topk_ids", ids, 2, kAny, top_k); !status.ok()) return status;
+  if (Status status = check_tensor(config, "topk_ids", ids, 2, kAny, top_k); !status.ok())
+    return status;
   if (Status status = check_dtype("topk_ids", ids,
                                   ids.dtype == DType::i32 || ids.dtype == DType::i64, "i32 or i64");
       !status.ok()) {
@@ -114,12 +127,13 @@ Status check_routing(const engine::EngineConfig& config, const ConstTensorView& 
   const std::int64_t tokens = ids.shape[0];
   if (Status status = check_tokens(config, tokens); !status.ok()) return status;
   if (weights.given()) {
-    if (Status status = check_f32("topk_weights", weights, 2, tokens, top_k); !status.ok()) {
+    if (Status status = check_f32(config, "topk_weights", weights, 2, tokens, top_k);
+        !status.ok()) {
       return status;
     }
   }
   if (mask.given()) {
-    Status status = check_tensor("mask", mask, mask.dims == 2 ? 2 : 1, tokens, top_k);
+    Status status = check_tensor(config, "mask", mask, mask.dims == 2 ? 2 : 1, tokens, top_k);
     if (status.ok()) status = check_dtype("mask", mask, mask.dtype == DType::u8, "u8");
     if (!status.ok()) return status;
   }
@@ -186,9 +200,15 @@ Status check_codec(const engine::EngineConfig& config, const DispatchOptions& op
   return {};
 }
 
-/// Whether the handle was made by this rank of a communicator of this shape.
+/// Whether the handle was made by this rank of a communicator of this shape. What lies on a GPU is
+/// checked there.
 Status check_handle(const engine::EngineConfig& config, const Handle& handle) {
   if (!handle.given()) return invalid("the handle is not given");
+  if (handle.device() != config.options.device) {
+    return invalid(fmt::format("the handle is in {} memory, expected {} memory",
+                               to_string(handle.device()), to_string(config.options.device)));
+  }
+  if (!on_host(config)) return check_handle_memory(config, handle);
   if (!handle.valid()) {
     return invalid(
         fmt::format("the handle ({} bytes at {}) is not a filled handle of {} bytes, aligned "
@@ -205,11 +225,23 @@ Status check_handle(const engine::EngineConfig& config, const Handle& handle) {
   return {};
 }
 
+/// What the host knows of a handle: all of it, or what the call says itself.
+window::HandleHeader known_header(const engine::EngineConfig& config, const Handle& handle) {
+  if (on_host(config)) return *static_cast<const window::HandleHeader*>(handle.data());
+  window::HandleHeader header;
+  header.local_experts = config.local_experts();
+  header.tokens = kAny;
+  header.rows = kAny;
+  return header;
+}
+
 Status refuse(engine::DispatchSend& send, Status status) {
-  const auto timeout = send.timeout;
-  send = {};
-  send.refused = true;
-  send.timeout = timeout;
+  engine::DispatchSend refusal;
+  refusal.refused = true;
+  refusal.timeout = send.timeout;
+  refusal.whole = send.whole;
+  refusal.stream = send.stream;
+  send = refusal;
   return status;
 }
 
@@ -217,22 +249,24 @@ Status check_y(const engine::EngineConfig& config, const ConstTensorView& y,
                const window::HandleHeader& handle) {
   const std::int64_t hidden = config.shape.hidden;
   if (handle.rows == 0 && !y.given()) return {};
-  if (static_cast<Layout>(handle.layout) == Layout::expert_slab) {
+  const bool slabs =
+      on_host(config) ? static_cast<Layout>(handle.layout) == Layout::expert_slab : y.dims == 3;
+  if (slabs) {
     if (!y.given()) return invalid("y is not given");
-    if (y.dims != 3 || y.shape[0] != handle.local_experts || y.shape[1] != handle.capacity ||
-        y.shape[2] != hidden) {
+    if (y.dims != 3 || y.shape[0] != handle.local_experts ||
+        (on_host(config) && y.shape[1] != handle.capacity) || y.shape[2] != hidden) {
       return invalid(fmt::format(
           "y has {} dimensions [{}, {}, {}], expected the dispatch's [{}, {}, {}]", y.dims,
           y.shape[0], y.shape[1], y.shape[2], handle.local_experts, handle.capacity, hidden));
     }
-    if (y.device != Device::cpu) return invalid("y is not in host memory, expected host memory");
+    if (Status status = check_device(config, "y", y); !status.ok()) return status;
     if (y.data == nullptr && handle.rows > 0) return invalid("y has no memory (null data)");
     if (Status status = check_dtype("y", y, is_float(y.dtype), "bf16, f16 or f32"); !status.ok()) {
       return status;
     }
     return check_innermost("y", y);
   }
-  if (Status status = check_rows("y", y, kAny, hidden); !status.ok()) return status;
+  if (Status status = check_rows(config, "y", y, kAny); !status.ok()) return status;
   if (y.shape[0] < handle.rows) {
     return invalid(
         fmt::format("y has {} rows, expected at least the dispatch's {}", y.shape[0], handle.rows));
@@ -250,7 +284,7 @@ Status check_combine_options(const engine::EngineConfig& config, const CombineOp
   if (send.reduce == Reduce::single && !config.options.permit_single) {
     return invalid("reduce = single, expected a communicator created with permit_single");
   }
-  if (send.reduce == Reduce::single && layout == Layout::rank_major) {
+  if (on_host(config) && send.reduce == Reduce::single && layout == Layout::rank_major) {
     return invalid(
         "reduce = single with a rank_major handle, expected an expert layout (rank_major "
         "rows are partial sums already)");
@@ -264,17 +298,19 @@ Status check_combine_options(const engine::EngineConfig& config, const CombineOp
                     to_string(send.codec), to_string(config.options.combine_codec)));
   }
   if (options.weights.given()) {
-    if (Status status = check_f32("weights", options.weights, 2, handle.tokens, config.shape.top_k);
+    if (Status status =
+            check_f32(config, "weights", options.weights, 2, handle.tokens, config.shape.top_k);
         !status.ok()) {
       return status;
     }
   }
   if (options.row_weights.given()) {
-    if (layout != Layout::rank_major) {
+    if (on_host(config) && layout != Layout::rank_major) {
       return invalid(
           fmt::format("row_weights with layout {}, expected rank_major", to_string(layout)));
     }
-    if (Status status = check_f32("row_weights", options.row_weights, 2, kAny, config.shape.top_k);
+    if (Status status =
+            check_f32(config, "row_weights", options.row_weights, 2, kAny, config.shape.top_k);
         !status.ok()) {
       return status;
     }
@@ -308,7 +344,7 @@ Status check_dispatch(const engine::EngineConfig& config, ConstTensorView x,
   if (Status status = check_plan(config, topk_ids, topk_weights, options, send); !status.ok()) {
     return status;
   }
-  if (Status status = check_rows("x", x, topk_ids.shape[0], config.shape.hidden); !status.ok()) {
+  if (Status status = check_rows(config, "x", x, topk_ids.shape[0]); !status.ok()) {
     return refuse(send, std::move(status));
   }
   send.rows = true;
@@ -322,8 +358,9 @@ Status check_cached_dispatch(const engine::EngineConfig& config, ConstTensorView
   if (Status status = check_handle(config, cached); !status.ok()) {
     return refuse(send, std::move(status));
   }
-  const auto& header = *static_cast<const window::HandleHeader*>(cached.data());
-  const auto layout = static_cast<Layout>(header.layout);
+  const window::HandleHeader header = known_header(config, cached);
+  const Layout layout = on_host(config) ? static_cast<Layout>(header.layout)
+                                        : options.layout.value_or(config.options.layout);
   Status status;
   if (header.refused != 0) {
     status = {StatusCode::failed_precondition, "the handle is of a refused dispatch"};
@@ -333,12 +370,14 @@ Status check_cached_dispatch(const engine::EngineConfig& config, ConstTensorView
   } else if (options.mask.given()) {
     status = invalid("mask is given, expected none: the routing is the handle's");
   } else {
-    status = check_rows("x", x, header.tokens, config.shape.hidden);
+    status = check_rows(config, "x", x, header.tokens);
+    if (status.ok()) status = check_tokens(config, x.shape[0]);
   }
   if (status.ok()) status = check_codec(config, options, send.codec);
   if (!status.ok()) return refuse(send, std::move(status));
   send.x = x;
   send.cached = cached;
+  if (!on_host(config)) return check_placement(config, options, send.placement);
   send.placement = {layout, header.alignment, header.capacity};
   return {};
 }
@@ -362,7 +401,7 @@ Status check_combine(const engine::EngineConfig& config, ConstTensorView y, cons
   send.reduce = options.reduce.value_or(config.options.reduce);
   send.codec = options.codec.value_or(config.options.combine_codec);
   if (Status status = check_handle(config, handle); !status.ok()) return refused(std::move(status));
-  const auto& header = *static_cast<const window::HandleHeader*>(handle.data());
+  const window::HandleHeader header = known_header(config, handle);
   send.handle = handle;
   if (header.refused != 0) {
     return refused({StatusCode::failed_precondition,
@@ -374,15 +413,17 @@ Status check_combine(const engine::EngineConfig& config, ConstTensorView y, cons
   send.y = y;
   send.weights = options.weights;
   send.row_weights = options.row_weights;
-  send.plain_sum = options.plain_sum && static_cast<Layout>(header.layout) != Layout::rank_major;
+  send.plain_sum = options.plain_sum &&
+                   (!on_host(config) || static_cast<Layout>(header.layout) != Layout::rank_major);
   return {};
 }
 
 Status check_combine_outputs(const engine::EngineConfig& config, std::int64_t tokens,
                              bool row_weights_sent, const ConstTensorView& y, TensorView out,
                              const CombineOutputs& outputs) {
-  const std::int64_t hidden = config.shape.hidden;
-  if (Status status = check_rows("out", out, tokens, hidden); !status.ok()) return status;
+  if (Status status = check_rows(config, "out", out, tokens); !status.ok()) return status;
+  if (tokens == kAny) tokens = out.shape[0];
+  if (Status status = check_tokens(config, tokens); !status.ok()) return status;
   if (overlap(y, out)) {
     return invalid("out overlaps y, expected memory of its own: y is read while out is written");
   }
@@ -395,15 +436,16 @@ Status check_combine_outputs(const engine::EngineConfig& config, std::int64_t to
                                outputs.shared_results.size(), kMaxSharedResults));
   }
   for (const ConstTensorView& bias : outputs.biases) {
-    if (Status status = check_rows("bias", bias, tokens, hidden); !status.ok()) return status;
+    if (Status status = check_rows(config, "bias", bias, tokens); !status.ok()) return status;
   }
   for (const ConstTensorView& shared : outputs.shared_results) {
-    if (Status status = check_rows("shared result", shared, tokens, hidden); !status.ok()) {
+    if (Status status = check_rows(config, "shared result", shared, tokens); !status.ok()) {
       return status;
     }
   }
   if (outputs.surviving_weight.given()) {
-    if (Status status = check_f32("surviving_weight", outputs.surviving_weight, 1, tokens, 0);
+    if (Status status =
+            check_f32(config, "surviving_weight", outputs.surviving_weight, 1, tokens, 0);
         !status.ok()) {
       return status;
     }
@@ -412,7 +454,7 @@ Status check_combine_outputs(const engine::EngineConfig& config, std::int64_t to
     if (!row_weights_sent) {
       return invalid("weights_home is given, expected options.row_weights with it");
     }
-    return check_f32("weights_home", outputs.weights_home, 2, tokens, config.shape.top_k);
+    return check_f32(config, "weights_home", outputs.weights_home, 2, tokens, config.shape.top_k);
   }
   return {};
 }

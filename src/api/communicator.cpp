@@ -9,6 +9,7 @@
 #include "api/arguments.hpp"
 #include "api/configuration.hpp"
 #include "engine/cpu/cpu_engine.hpp"
+#include "engine/cuda/cuda_engine.hpp"
 #include "memory/pages.hpp"
 #include "window/window_layout.hpp"
 
@@ -77,16 +78,48 @@ struct Communicator::Impl {
   }
 
   // Runs the send half of a request that `check` makes; what is wrong with it becomes a refusal.
+  // `whole`: its receive half follows at once.
   template <typename Check>
-  DispatchTicket send_dispatch(const DispatchOptions& options, Check&& check) {
+  DispatchTicket send_dispatch(const DispatchOptions& options, bool whole, Check&& check) {
     if (dispatches.count() == config.options.in_flight) {
       return {too_many("dispatch", config.options.in_flight), 0};
     }
     engine::DispatchSend send;
     send.timeout = timeout(options.deadline);
+    send.whole = whole;
+    send.stream = options.stream;
     Status status = check(send);
     const std::uint64_t epoch = engine->send_dispatch(send);
     dispatches.push({epoch, status, false, {}, send.cached.given()});
+    return {std::move(status), epoch};
+  }
+
+  DispatchTicket send_dispatch(ConstTensorView x, ConstTensorView topk_ids,
+                               ConstTensorView topk_weights, const DispatchOptions& options,
+                               bool whole) {
+    return send_dispatch(options, whole, [&](engine::DispatchSend& send) {
+      return api::check_dispatch(config, x, topk_ids, topk_weights, options, send);
+    });
+  }
+  DispatchTicket send_dispatch(ConstTensorView x, const Handle& cached,
+                               const DispatchOptions& options, bool whole) {
+    return send_dispatch(options, whole, [&](engine::DispatchSend& send) {
+      return api::check_cached_dispatch(config, x, cached, options, send);
+    });
+  }
+
+  CombineTicket send_combine(ConstTensorView y, const Handle& handle, const CombineOptions& options,
+                             bool whole) {
+    if (combines.count() == config.options.in_flight) {
+      return {too_many("combine", config.options.in_flight), 0};
+    }
+    engine::CombineSend send;
+    send.timeout = timeout(options.deadline);
+    send.whole = whole;
+    send.stream = options.stream;
+    Status status = api::check_combine(config, y, handle, options, send);
+    const std::uint64_t epoch = engine->send_combine(send);
+    combines.push({epoch, status, options.row_weights.given(), y, false});
     return {std::move(status), epoch};
   }
 
@@ -110,7 +143,7 @@ struct Communicator::Impl {
       own_handle.handle = {};
       received = engine->receive_dispatch(own_handle);
       if (status.ok()) status = memory;
-      if (received.handle.given() && !half.cached) {
+      if (received.handle.given() && !half.cached && config.options.device == Device::cpu) {
         static_cast<window::HandleHeader*>(received.handle.data())->refused = 1;
       }
     }
@@ -159,8 +192,11 @@ Result<Communicator> Communicator::create(World& world, const Shape& shape,
   config->fingerprint = api::fingerprint_of(description);
   auto impl = std::make_unique<Impl>();
   impl->config = *config;
-  Result<std::unique_ptr<engine::Engine>> engine = engine::cpu::create_engine(
-      std::move(config).value(), world.group(), base::Deadline::after(options.first_deadline));
+  const base::Deadline deadline = base::Deadline::after(options.first_deadline);
+  Result<std::unique_ptr<engine::Engine>> engine =
+      options.device == Device::cpu
+          ? engine::cpu::create_engine(std::move(config).value(), world.group(), deadline)
+          : engine::cuda::create_engine(std::move(config).value(), world.group(), deadline);
   if (!engine) return engine.status();
   impl->engine = std::move(engine).value();
   return Communicator(std::move(impl));
@@ -191,16 +227,12 @@ std::size_t Communicator::handle_bytes() const noexcept {
 DispatchTicket Communicator::send_dispatch(ConstTensorView x, ConstTensorView topk_ids,
                                            ConstTensorView topk_weights,
                                            const DispatchOptions& options) {
-  return impl_->send_dispatch(options, [&](engine::DispatchSend& send) {
-    return api::check_dispatch(impl_->config, x, topk_ids, topk_weights, options, send);
-  });
+  return impl_->send_dispatch(x, topk_ids, topk_weights, options, false);
 }
 
 DispatchTicket Communicator::send_dispatch(ConstTensorView x, const Handle& cached,
                                            const DispatchOptions& options) {
-  return impl_->send_dispatch(options, [&](engine::DispatchSend& send) {
-    return api::check_cached_dispatch(impl_->config, x, cached, options, send);
-  });
+  return impl_->send_dispatch(x, cached, options, false);
 }
 
 Received Communicator::receive_dispatch(const DispatchTicket& ticket,
@@ -216,33 +248,27 @@ Received Communicator::dispatch(ConstTensorView x, ConstTensorView topk_ids,
   if (layout == Layout::expert_slab && options.capacity == 0 && outputs.rows.dims == 3) {
     sized.capacity = outputs.rows.shape[1];
   }
-  return receive_dispatch(send_dispatch(x, topk_ids, topk_weights, sized), outputs);
+  return impl_->receive_dispatch(impl_->send_dispatch(x, topk_ids, topk_weights, sized, true),
+                                 outputs);
 }
 
 Received Communicator::dispatch(ConstTensorView x, const Handle& cached,
                                 const DispatchOptions& options, const DispatchOutputs& outputs) {
-  return receive_dispatch(send_dispatch(x, cached, options), outputs);
+  return impl_->receive_dispatch(impl_->send_dispatch(x, cached, options, true), outputs);
 }
 
 Received Communicator::plan(ConstTensorView topk_ids, ConstTensorView topk_weights,
                             const DispatchOptions& options, const DispatchOutputs& outputs) {
-  const DispatchTicket ticket = impl_->send_dispatch(options, [&](engine::DispatchSend& send) {
-    return api::check_plan(impl_->config, topk_ids, topk_weights, options, send);
-  });
-  return receive_dispatch(ticket, outputs);
+  const DispatchTicket ticket =
+      impl_->send_dispatch(options, true, [&](engine::DispatchSend& send) {
+        return api::check_plan(impl_->config, topk_ids, topk_weights, options, send);
+      });
+  return impl_->receive_dispatch(ticket, outputs);
 }
 
 CombineTicket Communicator::send_combine(ConstTensorView y, const Handle& handle,
                                          const CombineOptions& options) {
-  if (impl_->combines.count() == impl_->config.options.in_flight) {
-    return {too_many("combine", impl_->config.options.in_flight), 0};
-  }
-  engine::CombineSend send;
-  send.timeout = impl_->timeout(options.deadline);
-  Status status = api::check_combine(impl_->config, y, handle, options, send);
-  const std::uint64_t epoch = impl_->engine->send_combine(send);
-  impl_->combines.push({epoch, status, options.row_weights.given(), y, false});
-  return {std::move(status), epoch};
+  return impl_->send_combine(y, handle, options, false);
 }
 
 CombineResult Communicator::receive_combine(const CombineTicket& ticket,
@@ -252,7 +278,7 @@ CombineResult Communicator::receive_combine(const CombineTicket& ticket,
 
 CombineResult Communicator::combine(ConstTensorView y, const Handle& handle, TensorView out,
                                     const CombineOptions& options, const CombineOutputs& outputs) {
-  return impl_->receive_combine(send_combine(y, handle, options), out, outputs);
+  return impl_->receive_combine(impl_->send_combine(y, handle, options, true), out, outputs);
 }
 
 Result<void*> Communicator::allocate(std::size_t bytes) {
@@ -275,6 +301,10 @@ Result<std::vector<SizeEntry>> Communicator::sizes(const Shape& shape, int ranks
                                                    const CommunicatorOptions& options) {
   Result<engine::EngineConfig> config = api::resolve(shape, options, 0, ranks);
   if (!config) return config.status();
+  if (options.device == Device::cuda) {
+    return std::vector<SizeEntry>{{"window", window::PacketLayout(config->packets).bytes()},
+                                  {"handle", api::handle_layout(*config).bytes}};
+  }
   const window::WindowLayout layout(config->window);
   const std::size_t parts[] = {layout.signal_bytes(),         layout.dispatch_metadata_bytes(),
                                layout.dispatch_slot_bytes(),  layout.combine_metadata_bytes(),

@@ -40,7 +40,8 @@ Status check_shape(const Shape& shape, int ranks) {
 
 bool known(const CommunicatorOptions& options) noexcept {
   return options.mode <= Mode::throughput && options.layout <= Layout::expert_slab &&
-         options.reduce <= Reduce::single && options.y_memory <= YMemory::registered;
+         options.reduce <= Reduce::single && options.y_memory <= YMemory::registered &&
+         options.device <= Device::cuda;
 }
 
 Status check_options(const Shape& shape, const CommunicatorOptions& options) {
@@ -113,6 +114,30 @@ window::WindowShape window_shape(const engine::EngineConfig& config) {
   return window;
 }
 
+/// Bytes of the packets of one record.
+std::size_t packet_bytes(const Codec& codec, int hidden) {
+  const std::size_t row = codec::row_bytes(codec, hidden);
+  if (codec.kind != CodecKind::fp8) return row;
+  const int units = (hidden + window::kUnitElements - 1) / window::kUnitElements;
+  const int packets =
+      window::scale_packets_per_unit(codec.group, codec.scale_form == ScaleForm::ue8m0 ? 1 : 4);
+  return row + static_cast<std::size_t>(units * packets) * window::kPacketBytes;
+}
+
+window::PacketShape packet_shape(const engine::EngineConfig& config) {
+  window::PacketShape packets;
+  packets.ranks = config.ranks;
+  packets.top_k = config.shape.top_k;
+  packets.banks = protocol::banks_for(config.options.in_flight);
+  packets.tokens = config.tokens_max;
+  packets.local_experts = config.map.max_local_experts();
+  packets.combine_rows_per_token = config.options.permit_single ? config.shape.top_k : 1;
+  packets.dispatch_row_bytes = packet_bytes(config.options.dispatch_codec, config.shape.hidden);
+  packets.combine_row_bytes =
+      codec::row_bytes({config.options.combine_codec, ScaleForm::f32, 128}, config.shape.hidden);
+  return packets;
+}
+
 }  // namespace
 
 Result<engine::EngineConfig> resolve(const Shape& shape, const CommunicatorOptions& options,
@@ -138,23 +163,25 @@ Result<engine::EngineConfig> resolve(const Shape& shape, const CommunicatorOptio
   config.tokens_max = config.throughput() ? shape.max_tokens : config.options.slot_tokens;
   if (Status status = check_rows(config); !status.ok()) return status;
   config.window = window_shape(config);
+  config.packets = packet_shape(config);
   return config;
 }
 
 std::string describe(const engine::EngineConfig& config) {
   const CommunicatorOptions& options = config.options;
   return fmt::format(
-      "version = {}\nengine = cpu\nexperts = {}\ntop_k = {}\nhidden = {}\nmax_tokens = {}\nmode = "
+      "version = {}\ndevice = {}\nexperts = {}\ntop_k = {}\nhidden = {}\nmax_tokens = {}\nmode = "
       "{}\n"
       "layout = {}\ndispatch_codec = {}/{}/{}\ncombine_codec = {}\nreduce = {}\npermit_single = "
       "{}\n"
       "y_memory = {}\nslot_tokens = {}\nin_flight = {}\nexpert_to_rank = {}\n",
-      version(), config.shape.experts, config.shape.top_k, config.shape.hidden,
-      config.shape.max_tokens, to_string(options.mode), to_string(options.layout),
-      to_string(options.dispatch_codec.kind), to_string(options.dispatch_codec.scale_form),
-      options.dispatch_codec.group, to_string(options.combine_codec), to_string(options.reduce),
-      options.permit_single, options.y_memory == YMemory::registered ? "registered" : "ordinary",
-      options.slot_tokens, options.in_flight, fmt::join(config.map.expert_to_rank(), ","));
+      version(), to_string(options.device), config.shape.experts, config.shape.top_k,
+      config.shape.hidden, config.shape.max_tokens, to_string(options.mode),
+      to_string(options.layout), to_string(options.dispatch_codec.kind),
+      to_string(options.dispatch_codec.scale_form), options.dispatch_codec.group,
+      to_string(options.combine_codec), to_string(options.reduce), options.permit_single,
+      options.y_memory == YMemory::registered ? "registered" : "ordinary", options.slot_tokens,
+      options.in_flight, fmt::join(config.map.expert_to_rank(), ","));
 }
 
 Status compare(const std::vector<std::string>& descriptions) {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
+#include "memory/copy_from.hpp"
 #include "window/handle_layout.hpp"
 
 namespace sluice {
@@ -14,8 +16,26 @@ namespace {
 using window::HandleHeader;
 using window::HandleLayout;
 
-const HandleHeader& header_of(const void* data) noexcept {
-  return *static_cast<const HandleHeader*>(data);
+/// A copy: the handle may lie on a GPU. All zero where it cannot be read.
+HandleHeader header_of(const Handle& handle) noexcept {
+  HandleHeader header;
+  if (!memory::copy_from(handle.device(), &header, handle.data(), sizeof(header)).ok()) return {};
+  return header;
+}
+
+/// The whole handle in host memory; its bytes are kept in `copy` if it lies on a GPU.
+Handle on_host(const Handle& handle, std::vector<std::byte>& copy) {
+  if (handle.device() == Device::cpu) return handle;
+  copy.resize(handle.bytes() + window::kLineBytes);
+  const auto begin = reinterpret_cast<std::uintptr_t>(copy.data());
+  void* const aligned = copy.data() + (window::round_up(begin, window::kLineBytes) - begin);
+  if (!memory::copy_from(handle.device(), aligned, handle.data(), handle.bytes()).ok()) return {};
+  return {aligned, handle.bytes()};
+}
+
+ConstTensorView on_device(ConstTensorView view, Device device) noexcept {
+  view.device = device;
+  return view;
 }
 
 const std::byte* at(const void* data, std::size_t offset) noexcept {
@@ -51,7 +71,7 @@ Status check_tensor(const char* what, const TensorView& out, DType dtype,
 bool Handle::valid() const noexcept {
   if (data_ == nullptr || bytes_ < sizeof(HandleHeader)) return false;
   if (reinterpret_cast<std::uintptr_t>(data_) % window::kLineBytes != 0) return false;
-  const HandleHeader& header = header_of(data_);
+  const HandleHeader header = header_of(*this);
   if (header.magic != window::kHandleMagic || header.ranks < 1 || header.ranks > kMaxRanks ||
       header.top_k < 1 || header.top_k > kMaxTopk || header.local_experts < 0 ||
       header.local_experts > kMaxExperts || header.max_tokens < 1 ||
@@ -62,87 +82,106 @@ bool Handle::valid() const noexcept {
 }
 
 bool Handle::refused() const noexcept {
-  return header_of(data_).refused != 0;
+  return header_of(*this).refused != 0;
 }
 
 Layout Handle::layout() const noexcept {
-  return static_cast<Layout>(header_of(data_).layout);
+  return static_cast<Layout>(header_of(*this).layout);
 }
 
 std::int64_t Handle::tokens() const noexcept {
-  return header_of(data_).tokens;
+  return header_of(*this).tokens;
 }
 
 std::int64_t Handle::rows() const noexcept {
-  return header_of(data_).rows;
+  return header_of(*this).rows;
 }
 
 std::int64_t Handle::records() const noexcept {
-  return header_of(data_).records;
+  return header_of(*this).records;
 }
 
 Report Handle::report() const noexcept {
-  return header_of(data_).report;
+  return header_of(*this).report;
 }
 
 ConstTensorView Handle::topk_ids() const noexcept {
-  const HandleHeader& header = header_of(data_);
-  return {at(data_, HandleLayout(header).topk_ids), DType::i32, header.tokens, header.top_k};
+  const HandleHeader header = header_of(*this);
+  return on_device(
+      {at(data_, HandleLayout(header).topk_ids), DType::i32, header.tokens, header.top_k}, device_);
 }
 
 ConstTensorView Handle::topk_weights() const noexcept {
-  const HandleHeader& header = header_of(data_);
-  return {at(data_, HandleLayout(header).topk_weights), DType::f32, header.tokens, header.top_k};
+  const HandleHeader header = header_of(*this);
+  return on_device(
+      {at(data_, HandleLayout(header).topk_weights), DType::f32, header.tokens, header.top_k},
+      device_);
 }
 
 ConstTensorView Handle::counts() const noexcept {
-  const HandleHeader& header = header_of(data_);
-  return {at(data_, HandleLayout(header).counts), DType::i32, header.local_experts};
+  const HandleHeader header = header_of(*this);
+  return on_device({at(data_, HandleLayout(header).counts), DType::i32, header.local_experts},
+                   device_);
 }
 
 ConstTensorView Handle::aligned_counts() const noexcept {
-  const HandleHeader& header = header_of(data_);
-  return {at(data_, HandleLayout(header).aligned_counts), DType::i32, header.local_experts};
+  const HandleHeader header = header_of(*this);
+  return on_device(
+      {at(data_, HandleLayout(header).aligned_counts), DType::i32, header.local_experts}, device_);
 }
 
 ConstTensorView Handle::offsets() const noexcept {
-  const HandleHeader& header = header_of(data_);
-  return {at(data_, HandleLayout(header).offsets), DType::i64, header.local_experts + 1};
+  const HandleHeader header = header_of(*this);
+  return on_device({at(data_, HandleLayout(header).offsets), DType::i64, header.local_experts + 1},
+                   device_);
 }
 
 ConstTensorView Handle::source_offsets() const noexcept {
-  const HandleHeader& header = header_of(data_);
-  return {at(data_, HandleLayout(header).source_offsets), DType::i64, header.ranks + 1};
+  const HandleHeader header = header_of(*this);
+  return on_device({at(data_, HandleLayout(header).source_offsets), DType::i64, header.ranks + 1},
+                   device_);
 }
 
 ConstTensorView Handle::record_rank() const noexcept {
-  const HandleHeader& header = header_of(data_);
-  return {at(data_, HandleLayout(header).record_rank), DType::i32, header.records};
+  const HandleHeader header = header_of(*this);
+  return on_device({at(data_, HandleLayout(header).record_rank), DType::i32, header.records},
+                   device_);
 }
 
 ConstTensorView Handle::record_token() const noexcept {
-  const HandleHeader& header = header_of(data_);
-  return {at(data_, HandleLayout(header).record_token), DType::i32, header.records};
+  const HandleHeader header = header_of(*this);
+  return on_device({at(data_, HandleLayout(header).record_token), DType::i32, header.records},
+                   device_);
 }
 
 ConstTensorView Handle::local_ids() const noexcept {
-  const HandleHeader& header = header_of(data_);
-  return {at(data_, HandleLayout(header).local_ids), DType::i32, header.records, header.top_k};
+  const HandleHeader header = header_of(*this);
+  return on_device(
+      {at(data_, HandleLayout(header).local_ids), DType::i32, header.records, header.top_k},
+      device_);
 }
 
 ConstTensorView Handle::local_weights() const noexcept {
-  const HandleHeader& header = header_of(data_);
-  return {at(data_, HandleLayout(header).local_weights), DType::f32, header.records, header.top_k};
+  const HandleHeader header = header_of(*this);
+  return on_device(
+      {at(data_, HandleLayout(header).local_weights), DType::f32, header.records, header.top_k},
+      device_);
 }
 
 ConstTensorView Handle::route_rows() const noexcept {
-  const HandleHeader& header = header_of(data_);
-  return {at(data_, HandleLayout(header).route_rows), DType::i32, header.records, header.top_k};
+  const HandleHeader header = header_of(*this);
+  return on_device(
+      {at(data_, HandleLayout(header).route_rows), DType::i32, header.records, header.top_k},
+      device_);
 }
 
 Status Handle::row_sources(TensorView out) const {
+  if (device_ != Device::cpu) {
+    std::vector<std::byte> copy;
+    return on_host(*this, copy).row_sources(out);
+  }
   if (!valid()) return {StatusCode::invalid_argument, "row_sources: the handle is not filled"};
-  const HandleHeader& header = header_of(data_);
+  const HandleHeader header = header_of(*this);
   if (Status status = check_tensor("row_sources", out, DType::i32, {header.rows, 3});
       !status.ok()) {
     return status;
@@ -170,8 +209,12 @@ Status Handle::row_sources(TensorView out) const {
 }
 
 Status Handle::source_segments(TensorView out) const {
+  if (device_ != Device::cpu) {
+    std::vector<std::byte> copy;
+    return on_host(*this, copy).source_segments(out);
+  }
   if (!valid()) return {StatusCode::invalid_argument, "source_segments: the handle is not filled"};
-  const HandleHeader& header = header_of(data_);
+  const HandleHeader header = header_of(*this);
   if (layout() == Layout::rank_major) {
     return {
         StatusCode::invalid_argument,

@@ -31,6 +31,10 @@ std::size_t size_of(DType dtype) noexcept {
   return 0;
 }
 
+std::string_view to_string(Device device) noexcept {
+  return device == Device::cuda ? "cuda" : "host";
+}
+
 std::string_view to_string(Layout layout) noexcept {
   switch (layout) {
     case Layout::rank_major: return "rank_major";

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "sluice/status.hpp"
+
 namespace sluice::base {
 
 /// Owns a file descriptor.
@@ -31,5 +33,8 @@ class Descriptor {
  private:
   int number_ = -1;
 };
+
+/// Another descriptor of the same open file, closed on exec; closed if `original` is.
+Result<Descriptor> duplicate(const Descriptor& original);
 
 }  // namespace sluice::base

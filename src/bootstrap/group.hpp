@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/deadline.hpp"
+#include "base/descriptor.hpp"
 #include "memory/control_page.hpp"
 #include "memory/shared_region.hpp"
 #include "sluice/status.hpp"
@@ -36,6 +37,12 @@ class Group {
   /// the same Status, which names the rank, the bytes asked for and the reason.
   virtual Result<memory::SharedRegion> share(std::size_t bytes, bool committed,
                                              base::Deadline deadline) = 0;
+
+  /// Collective. Every rank gives one open file, or none (a closed descriptor), and gets everybody's
+  /// in rank order; its own is a duplicate. If any rank brings a Status instead, or cannot take what
+  /// came, all ranks get the same Status, which names the rank, and the world works on.
+  virtual Result<std::vector<base::Descriptor>> exchange_files(const Result<base::Descriptor>& mine,
+                                                               base::Deadline deadline) = 0;
 
   /// The control page of `rank`, valid as long as the group.
   virtual memory::ControlPage& control(int rank) noexcept = 0;

@@ -19,6 +19,8 @@ const char* kind_name(ExchangeKind kind) {
     case ExchangeKind::share: return "share";
     case ExchangeKind::share_outcome: return "the end of share";
     case ExchangeKind::split: return "split";
+    case ExchangeKind::files: return "exchange_files";
+    case ExchangeKind::files_outcome: return "the end of exchange_files";
   }
   return "an unknown call";
 }

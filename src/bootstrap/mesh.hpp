@@ -17,7 +17,14 @@
 namespace sluice::bootstrap {
 
 /// What a rank does in an exchange; all ranks must do the same.
-enum class ExchangeKind : std::uint8_t { all_gather = 1, share, share_outcome, split };
+enum class ExchangeKind : std::uint8_t {
+  all_gather = 1,
+  share,
+  share_outcome,
+  split,
+  files,
+  files_outcome
+};
 
 inline constexpr std::size_t kBlobBytesMax = std::size_t{256} << 20;
 

@@ -8,6 +8,7 @@
 
 #include "bootstrap/agreement.hpp"
 #include "bootstrap/mesh_connect.hpp"
+#include "bootstrap/mesh_files.hpp"
 #include "bootstrap/mesh_share.hpp"
 #include "store/socket.hpp"
 
@@ -106,6 +107,12 @@ Result<memory::SharedRegion> ProcessGroup::share(std::size_t bytes, bool committ
                                                  base::Deadline deadline) {
   if (Status status = check_process(); !status.ok()) return status;
   return share_over(mesh_, bytes, committed, deadline);
+}
+
+Result<std::vector<base::Descriptor>> ProcessGroup::exchange_files(
+    const Result<base::Descriptor>& mine, base::Deadline deadline) {
+  if (Status status = check_process(); !status.ok()) return status;
+  return exchange_files_over(mesh_, mine, deadline);
 }
 
 Result<std::unique_ptr<Group>> ProcessGroup::split(int color, int key, base::Deadline deadline) {

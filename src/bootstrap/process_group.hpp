@@ -33,6 +33,8 @@ class ProcessGroup final : public Group {
                                               base::Deadline deadline) override;
   Result<memory::SharedRegion> share(std::size_t bytes, bool committed,
                                      base::Deadline deadline) override;
+  Result<std::vector<base::Descriptor>> exchange_files(const Result<base::Descriptor>& mine,
+                                                       base::Deadline deadline) override;
   memory::ControlPage& control(int rank) noexcept override {
     return pages_of(pages_, rank).control;
   }

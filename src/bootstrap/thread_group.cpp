@@ -8,6 +8,16 @@
 #include "memory/mapping.hpp"
 
 namespace sluice::bootstrap {
+namespace {
+
+// The ranks' statuses, agreed, of a round in which every blob is one.
+Status agreed_in(const std::vector<ThreadRendezvous::Contribution>& round) {
+  std::vector<Status> outcomes;
+  for (const auto& contribution : round) outcomes.push_back(decode_status(contribution.blob));
+  return agreed_status(outcomes);
+}
+
+}  // namespace
 
 std::vector<std::unique_ptr<Group>> ThreadGroup::create_all(int size) {
   const auto rendezvous = std::make_shared<ThreadRendezvous>(size);
@@ -45,9 +55,7 @@ Result<memory::SharedRegion> ThreadGroup::share(std::size_t bytes, bool committe
   auto round = rendezvous_->exchange(rank_, std::move(mine), deadline);
   if (!round.ok()) return round.status();
 
-  std::vector<Status> outcomes;
-  for (const auto& contribution : **round) outcomes.push_back(decode_status(contribution.blob));
-  if (Status status = agreed_status(outcomes); !status.ok()) return status;
+  if (Status status = agreed_in(**round); !status.ok()) return status;
   std::vector<memory::SharedRegion::Part> parts;
   for (const auto& contribution : **round) {
     const auto& part = *static_cast<const memory::Mapping*>(contribution.object.get());
@@ -55,6 +63,33 @@ Result<memory::SharedRegion> ThreadGroup::share(std::size_t bytes, bool committe
   }
   // The round owns the mappings; whoever releases it last unmaps them.
   return memory::SharedRegion(std::move(parts), [owner = *round]() mutable { owner.reset(); });
+}
+
+Result<std::vector<base::Descriptor>> ThreadGroup::exchange_files(
+    const Result<base::Descriptor>& mine, base::Deadline deadline) {
+  // The round owns a duplicate, because the caller's may be closed when a peer looks.
+  auto offered =
+      mine.ok() ? base::duplicate(mine.value()) : Result<base::Descriptor>(mine.status());
+  ThreadRendezvous::Contribution offer;
+  offer.blob = encode_status(offered.status());
+  if (offered.ok()) offer.object = std::make_shared<base::Descriptor>(std::move(*offered));
+  auto round = rendezvous_->exchange(rank_, std::move(offer), deadline);
+  if (!round.ok()) return round.status();
+  if (Status status = agreed_in(**round); !status.ok()) return status;
+
+  std::vector<base::Descriptor> files;
+  Status taken;
+  for (const auto& contribution : **round) {
+    auto file = base::duplicate(*static_cast<const base::Descriptor*>(contribution.object.get()));
+    taken = file.status();
+    if (!taken.ok()) break;
+    files.push_back(std::move(*file));
+  }
+  if (!taken.ok()) files.clear();  // Before the others look: a rank may try again.
+  auto outcomes = rendezvous_->exchange(rank_, {encode_status(taken), nullptr}, deadline);
+  if (!outcomes.ok()) return outcomes.status();
+  if (Status status = agreed_in(**outcomes); !status.ok()) return status;
+  return files;
 }
 
 Result<std::unique_ptr<Group>> ThreadGroup::split(int color, int key, base::Deadline deadline) {

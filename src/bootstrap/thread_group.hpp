@@ -27,6 +27,8 @@ class ThreadGroup final : public Group {
                                               base::Deadline deadline) override;
   Result<memory::SharedRegion> share(std::size_t bytes, bool committed,
                                      base::Deadline deadline) override;
+  Result<std::vector<base::Descriptor>> exchange_files(const Result<base::Descriptor>& mine,
+                                                       base::Deadline deadline) override;
   memory::ControlPage& control(int rank) noexcept override { return rendezvous_->page(rank); }
   bool is_dead(int rank) const noexcept override { return rendezvous_->is_dead(rank); }
   Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) override;

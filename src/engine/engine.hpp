@@ -7,6 +7,7 @@
 #include "routing/expert_map.hpp"
 #include "routing/row_plan.hpp"
 #include "sluice/communicator.hpp"
+#include "window/packet_layout.hpp"
 #include "window/window_layout.hpp"
 
 namespace sluice::engine {
@@ -18,8 +19,9 @@ struct EngineConfig {
   Shape shape;
   CommunicatorOptions options;  // mode and slot_tokens are resolved: neither automatic nor 0.
   routing::ExpertMap map;
-  int tokens_max = 0;  // Most tokens of one call: slot_tokens or max_tokens.
-  window::WindowShape window;
+  int tokens_max = 0;             // Most tokens of one call: slot_tokens or max_tokens.
+  window::WindowShape window;     // cpu
+  window::PacketShape packets;    // cuda
   std::uint64_t fingerprint = 0;  // Equal on all ranks; with the rank it marks handles.
 
   bool throughput() const noexcept { return options.mode == Mode::throughput; }
@@ -44,6 +46,8 @@ struct DispatchSend {
   routing::RowPlacement placement;  // capacity resolved for expert_slab
   Codec codec;
   std::chrono::nanoseconds timeout{-1};  // Of each half's waits; negative: none.
+  bool whole = false;                    // The receive half follows at once.
+  void* stream = nullptr;
 };
 
 struct CombineSend {
@@ -56,7 +60,22 @@ struct CombineSend {
   Reduce reduce = Reduce::rank;
   CodecKind codec = CodecKind::bf16;
   std::chrono::nanoseconds timeout{-1};  // Of each half's waits; negative: none.
+  bool whole = false;                    // The receive half follows at once.
+  void* stream = nullptr;
 };
+
+/// Adds one operation's report to the sums.
+inline void add_report(Report& total, const Report& one) noexcept {
+  total.lost_routes += one.lost_routes;
+  total.bad_routes += one.bad_routes;
+  total.overflow_rows += one.overflow_rows;
+  total.wait_ns += one.wait_ns;
+  for (std::size_t word = 0; word < total.missing.words.size(); ++word) {
+    total.missing.words[word] |= one.missing.words[word];
+    total.refused.words[word] |= one.refused.words[word];
+    total.mismatched.words[word] |= one.mismatched.words[word];
+  }
+}
 
 /// One way to move rows. Arguments are checked by src/api; an engine sees no illegal ones.
 /// Receive halves take the oldest operation of their kind.
@@ -74,7 +93,8 @@ class Engine {
                                         Status status) = 0;
   virtual int dispatches_in_flight() const noexcept = 0;
   virtual int combines_in_flight() const noexcept = 0;
-  /// Tokens of the oldest combine in flight, for the check of its outputs; 0 if it has no handle.
+  /// Tokens of the oldest combine in flight, for the check of its outputs; 0 if it has no handle,
+  /// -1 if the host does not know.
   virtual int combine_tokens() const noexcept = 0;
   /// Whether the first operation of this view is still to end (it has a longer deadline).
   virtual bool first_operation() const noexcept = 0;

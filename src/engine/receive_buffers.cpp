@@ -33,8 +33,11 @@ bool slab(const RowsNeeded& needed) noexcept {
 
 /// [rows, columns], or [L, slab_rows, columns] in expert_slab.
 TensorView contiguous(void* data, DType dtype, const RowsNeeded& needed, std::int64_t columns) {
-  if (!slab(needed)) return {data, dtype, needed.rows, columns};
-  return {data, dtype, needed.local_experts, needed.placement.capacity, columns};
+  TensorView view = slab(needed) ? TensorView(data, dtype, needed.local_experts,
+                                              needed.placement.capacity, columns)
+                                 : TensorView(data, dtype, needed.rows, columns);
+  view.device = needed.device;
+  return view;
 }
 
 Status check(const char* name, const TensorView& view, DType dtype, std::int64_t columns,
@@ -45,7 +48,10 @@ Status check(const char* name, const TensorView& view, DType dtype, std::int64_t
   if (view.dtype != dtype) {
     return fail(fmt::format("has dtype {}, expected {}", to_string(view.dtype), to_string(dtype)));
   }
-  if (view.device != Device::cpu) return fail("is not in host memory, expected host memory");
+  if (view.device != needed.device) {
+    return fail(fmt::format("is in {} memory, expected {} memory", to_string(view.device),
+                            to_string(needed.device)));
+  }
   const int dims = slab(needed) ? 3 : 2;
   if (view.dims != dims) {
     return fail(fmt::format("has {} dimensions {}, expected {}", view.dims, shape_text(view),
@@ -76,7 +82,7 @@ Status check(const char* name, const TensorView& view, DType dtype, std::int64_t
 }  // namespace
 
 Result<ReceiveBuffers> resolve_buffers(const DispatchOutputs& outputs, const RowsNeeded& needed,
-                                       BufferPool& pool) {
+                                       const TakeBuffer& take) {
   ReceiveBuffers buffers;
   const std::int64_t columns = scale_columns(needed);
   const bool scaled = columns > 0;
@@ -109,7 +115,7 @@ Result<ReceiveBuffers> resolve_buffers(const DispatchOutputs& outputs, const Row
     if (need_scales) scales_data = outputs.allocator(BufferKind::scales, scales_bytes);
   } else {
     const std::size_t scales_at = window::round_up(rows_bytes, window::kLineBytes);
-    buffers.owner = pool.take(scales_at + scales_bytes);
+    buffers.owner = take(scales_at + scales_bytes);
     if (buffers.owner != nullptr) {
       rows_data = buffers.owner.get();
       scales_data = static_cast<std::byte*>(buffers.owner.get()) + scales_at;

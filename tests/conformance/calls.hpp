@@ -45,11 +45,18 @@ class DispatchCall {
   ConstTensorView weights() const { return weights_; }
   const DispatchOptions& options() const { return options_; }
   const DispatchOutputs& outputs() const { return outputs_; }
-  void take(Received received) { received_ = std::move(received); }
+  void take(Received received) {
+    received_ = std::move(received);
+    settle();
+  }
 
  private:
   void make_inputs();
   void make_outputs();
+  /// Waits for the call, and brings to the host what the library owns elsewhere.
+  void settle();
+  /// Rows that may come at most.
+  std::int64_t most_rows() const;
   void check_report();
   void check_routes();
   void check_counts();
@@ -73,6 +80,7 @@ class DispatchCall {
   support::Tensor x_tensor_, ids_tensor_, weights_tensor_, mask_tensor_;
   support::Tensor rows_tensor_, scales_tensor_, handle_tensor_;
   std::deque<support::Tensor> allocated_;
+  std::vector<std::byte> rows_copy_, scales_copy_;
   void* allocated_rows_ = nullptr;
   void* allocated_scales_ = nullptr;
   void* registered_ = nullptr;
@@ -103,9 +111,13 @@ class CombineCall {
   TensorView out() const { return outputs_.out; }
   const CombineOptions& options() const { return options_; }
   const CombineOutputs& outputs() const { return outputs_; }
-  void take(CombineResult result) { result_ = std::move(result); }
+  void take(CombineResult result) {
+    result_ = std::move(result);
+    settle();
+  }
 
  private:
+  void settle();
   void make_y(const std::vector<std::int64_t>& rows_shape);
   void make_options();
   void make_outputs();
@@ -129,6 +141,7 @@ class CombineCall {
   CombineOutputs outputs_;
   CombineTicket ticket_;
   CombineResult result_;
+  std::int64_t lost_before_ = 0;  // In all combines before.
 };
 
 /// A view without memory, as frameworks give for empty tensors, in place of an empty one.

@@ -7,6 +7,7 @@
 #include "conformance/rules.hpp"
 #include "reference/small_float.hpp"
 #include "support/compare.hpp"
+#include "support/place.hpp"
 
 namespace sluice::conformance {
 
@@ -51,7 +52,7 @@ CombineCall::~CombineCall() {
 // Rows that hold no result stay NaN: if one is read, it shows.
 void CombineCall::make_y(const std::vector<std::int64_t>& rows_shape) {
   const StepSpec& spec = step_.spec;
-  if (spec.registered_y) {
+  if (spec.registered_y && support::place().device() == Device::cpu) {
     const std::size_t bytes = Tensor::bytes_needed(spec.y_dtype, rows_shape, spec.input_gap);
     Result<void*> memory = communicator_.allocate(std::max<std::size_t>(bytes, 64));
     if (memory.ok()) {
@@ -76,6 +77,7 @@ void CombineCall::make_options() {
   options_.reduce = spec.reduce;
   options_.codec = spec.combine_codec;
   options_.plain_sum = spec.plain_sum;
+  options_.stream = support::place().stream();
   if (spec.weights_at_combine) {
     weights_tensor_ =
         Tensor(DType::f32, {static_cast<std::int64_t>(input_.weights.size()) / top_k, top_k},
@@ -116,10 +118,21 @@ void CombineCall::make_outputs() {
   add(input_.shared_results, outputs_.shared_results);
   add(input_.biases, outputs_.biases);
   outputs_.renormalize = spec.renormalize;
+  outputs_.stream = support::place().stream();
+  lost_before_ = communicator_.statistics().combine_reports.lost_routes;
+}
+
+// On a GPU: waits for the call, whose report is in the sums of all.
+void CombineCall::settle() {
+  support::Place& place = support::place();
+  if (place.device() == Device::cpu) return;
+  place.finish();
+  result_.report = communicator_.statistics().combine_reports;
+  result_.report.lost_routes -= lost_before_;
 }
 
 void CombineCall::whole() {
-  result_ = communicator_.combine(y_, handle_, outputs_.out, options_, outputs_);
+  take(communicator_.combine(y_, handle_, outputs_.out, options_, outputs_));
 }
 
 void CombineCall::send() {
@@ -130,7 +143,7 @@ void CombineCall::receive() {
   findings_.set_context(context_);
   expect_true(findings_, kRefusal, "send_combine: " + ticket_.status.to_string(),
               ticket_.status.ok());
-  result_ = communicator_.receive_combine(ticket_, outputs_);
+  take(communicator_.receive_combine(ticket_, outputs_));
 }
 
 void CombineCall::check() {

@@ -5,6 +5,7 @@
 #include "conformance/rules.hpp"
 #include "reference/small_float.hpp"
 #include "support/compare.hpp"
+#include "support/place.hpp"
 
 namespace sluice::conformance {
 
@@ -64,7 +65,8 @@ void DispatchCall::make_inputs() {
   const std::int64_t top_k = problem_.top_k;
   const bool null = rank_ % 2 == 1;
   const std::vector<std::int64_t> x_shape = {tokens, problem_.hidden};
-  if (spec.registered_x) {
+  // Registered memory of a GPU is none that the host can fill.
+  if (spec.registered_x && support::place().device() == Device::cpu) {
     const std::size_t bytes = Tensor::bytes_needed(spec.x_dtype, x_shape, spec.input_gap);
     Result<void*> memory = communicator_.allocate(std::max<std::size_t>(bytes, 64));
     if (memory.ok()) {
@@ -96,12 +98,17 @@ void DispatchCall::make_inputs() {
   options_.codec = spec.codec;
   options_.expert_alignment = spec.expert_alignment;
   options_.capacity = spec.capacity;
+  options_.stream = support::place().stream();
 }
 
 void DispatchCall::make_outputs() {
   const StepSpec& spec = step_.spec;
   std::vector<std::int64_t> shape = step_.rows_shape(rank_);
-  if (problem_.layout != Layout::expert_slab) shape[0] += spec.spare_rows;
+  if (problem_.layout != Layout::expert_slab) {
+    // Where the host does not wait for counts, a tensor holds whatever may come.
+    if (support::place().device() != Device::cpu) shape[0] = most_rows();
+    shape[0] += spec.spare_rows;
+  }
   std::vector<std::int64_t> scales_shape = shape;
   scales_shape.back() =
       static_cast<std::int64_t>(reference::scale_words(problem_.codec, at(problem_.hidden)));
@@ -126,16 +133,45 @@ void DispatchCall::make_outputs() {
     };
   }
   outputs_.zero_padding = spec.zero_padding;
-  if (spec.caller_handle) {
+  // On a GPU always, so that the host can read it.
+  if (spec.caller_handle || support::place().device() != Device::cpu) {
     const std::size_t bytes = communicator_.handle_bytes();
     // 64 bytes more than given: they must stay as they are.
     handle_tensor_ = Tensor(DType::u8, {static_cast<std::int64_t>(bytes) + 64});
-    outputs_.handle = Handle(handle_tensor_.view().data, bytes);
+    outputs_.handle = Handle(handle_tensor_.view().data, bytes, support::place().device());
   }
+  outputs_.stream = support::place().stream();
+}
+
+std::int64_t DispatchCall::most_rows() const {
+  if (problem_.capacity > 0) return problem_.capacity;
+  const std::int64_t records =
+      std::int64_t{communicator_.size()} * communicator_.shape().max_tokens;
+  if (problem_.layout == Layout::rank_major) return records;
+  const std::int64_t experts = communicator_.local_experts();
+  return records * std::min<std::int64_t>(problem_.top_k, experts) +
+         experts * (step_.spec.expert_alignment - 1);
+}
+
+void DispatchCall::settle() {
+  support::Place& place = support::place();
+  if (place.device() == Device::cpu) return;
+  place.finish();
+  if (received_.handle.valid()) received_.report = received_.handle.report();
+  if (received_.owner == nullptr) return;
+  const auto bring = [&](TensorView& view, std::vector<std::byte>& copy) {
+    if (!view.given()) return;
+    std::size_t bytes = reference::bytes_of(view.dtype);
+    for (int d = 0; d < view.dims; ++d) bytes *= at(view.shape[at(d)]);
+    copy = place.read(view.data, bytes);
+    view.data = copy.data();
+  };
+  bring(received_.rows, rows_copy_);
+  bring(received_.scales, scales_copy_);
 }
 
 void DispatchCall::whole() {
-  received_ = communicator_.dispatch(x_, ids_, weights_, options_, outputs_);
+  take(communicator_.dispatch(x_, ids_, weights_, options_, outputs_));
 }
 
 void DispatchCall::whole(const Handle& cached) {
@@ -143,7 +179,9 @@ void DispatchCall::whole(const Handle& cached) {
   along_handle_ = true;
   DispatchOptions options = options_;
   options.mask = {};
-  received_ = communicator_.dispatch(x_, cached, options, outputs_);
+  // The host does not look into a handle on a GPU.
+  if (support::place().device() != Device::cpu) options.layout = problem_.layout;
+  take(communicator_.dispatch(x_, cached, options, outputs_));
 }
 
 void DispatchCall::send() {
@@ -155,6 +193,8 @@ void DispatchCall::send(const Handle& cached) {
   along_handle_ = true;
   DispatchOptions options = options_;
   options.mask = {};
+  // The host does not look into a handle on a GPU.
+  if (support::place().device() != Device::cpu) options.layout = problem_.layout;
   ticket_ = communicator_.send_dispatch(x_, cached, options);
 }
 
@@ -162,14 +202,14 @@ void DispatchCall::receive() {
   findings_.set_context(context_);
   expect_true(findings_, kRefusal, "send_dispatch: " + ticket_.status.to_string(),
               ticket_.status.ok());
-  received_ = communicator_.receive_dispatch(ticket_, outputs_);
+  take(communicator_.receive_dispatch(ticket_, outputs_));
 }
 
 void DispatchCall::plan() {
   moves_rows_ = false;
   DispatchOutputs outputs;
   outputs.handle = outputs_.handle;
-  received_ = communicator_.plan(ids_, weights_, options_, outputs);
+  take(communicator_.plan(ids_, weights_, options_, outputs));
 }
 
 std::vector<std::int64_t> DispatchCall::rows_shape() const {

@@ -75,7 +75,7 @@ TEST_P(Handles, ACopyIsAsGood) {
         }
         // The first handle is gone; another dispatch may use its memory.
         run_step(communicator, other, findings);
-        const Handle copy(memory.view().data, bytes);
+        const Handle copy(memory.view().data, bytes, memory.view().device);
         DispatchCall cached(communicator, step, 1, findings);
         cached.whole(copy);
         cached.check();

@@ -6,6 +6,7 @@
 #include "conformance/calls.hpp"
 #include "conformance/rules.hpp"
 #include "support/compare.hpp"
+#include "support/place.hpp"
 
 namespace sluice::conformance {
 
@@ -51,7 +52,9 @@ void dispatch_once(DispatchCall& call, Flow flow, Delays& delays, support::Findi
 
 std::optional<Communicator> make_communicator(World& world, const Scenario& scenario,
                                               support::Findings& findings) {
-  Result<Communicator> made = Communicator::create(world, scenario.shape, scenario.options);
+  CommunicatorOptions options = scenario.options;
+  support::place().adapt(options);
+  Result<Communicator> made = Communicator::create(world, scenario.shape, options);
   if (!made.ok()) {
     findings.add("Communicator::create: " + made.status().to_string());
     return std::nullopt;

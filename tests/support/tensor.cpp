@@ -5,12 +5,11 @@
 #include <cstring>
 
 #include "reference/small_float.hpp"
+#include "support/place.hpp"
 
 namespace sluice::support {
 
 namespace {
-
-constexpr std::size_t kAlignment = 64;
 
 std::size_t last(const TensorView& view) {
   return static_cast<std::size_t>(view.dims - 1);
@@ -61,13 +60,14 @@ Tensor Tensor::token_contiguous(DType dtype, const std::vector<std::int64_t>& sh
 
 void Tensor::place(void* memory) {
   data_ = static_cast<std::byte*>(memory);
+  storage_.reset();
   if (data_ == nullptr) {
-    storage_.resize(bytes_ + kAlignment);
-    const auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
-    data_ = storage_.data() + (kAlignment - address % kAlignment) % kAlignment;
+    storage_ = support::place().allocate(bytes_);
+    data_ = static_cast<std::byte*>(storage_.get());
   }
   std::fill_n(data_, bytes_, kPoison);
   view_.data = data_;
+  view_.device = support::place().device();
 }
 
 std::int64_t Tensor::rows() const {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "sluice/types.hpp"
@@ -49,7 +50,7 @@ class Tensor {
  private:
   void place(void* memory);
 
-  std::vector<std::byte> storage_;
+  std::shared_ptr<void> storage_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   TensorView view_;

@@ -74,6 +74,7 @@ class CpuEngine final : public Engine {
 
   Received receive_dispatch(const DispatchOutputs& outputs) override {
     Received received = cpu::receive_dispatch(context_, dispatches_.oldest(), outputs);
+    add_report(context_.statistics.dispatch_reports, received.report);
     dispatches_.received();
     return received;
   }
@@ -82,6 +83,7 @@ class CpuEngine final : public Engine {
                                 Status status) override {
     CombineResult result =
         cpu::receive_combine(context_, combines_.oldest(), out, outputs, std::move(status));
+    add_report(context_.statistics.combine_reports, result.report);
     combines_.received();
     return result;
   }

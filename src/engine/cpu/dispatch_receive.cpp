@@ -251,8 +251,8 @@ Received receive_dispatch(Context& context, DispatchOperation& operation,
     Result<ReceiveBuffers> buffers =
         resolve_buffers(outputs,
                         {request.placement, context.config.local_experts(), context.hidden(),
-                         request.codec, handle.header->rows},
-                        context.row_buffers);
+                         request.codec, handle.header->rows, Device::cpu},
+                        [&](std::size_t bytes) { return context.row_buffers.take(bytes); });
     if (buffers) {
       const RankSet lost =
           place_rows(context, operation, handle, verdict.accepted, *buffers, outputs.zero_padding);

@@ -37,7 +37,8 @@ TEST(CombineArguments, Y) {
        bad("rows", [](auto& a) { a.y.shape[0] = 9; },
            {"y has 9 rows", "expected at least the dispatch's 10"}),
        bad("stride", [](auto& a) { a.y.strides[1] = 3; }, {"y has innermost stride 3"}),
-       bad("device", [](auto& a) { a.y.device = Device::cuda; }, {"y is not in host memory"}),
+       bad("device", [](auto& a) { a.y.device = Device::cuda; },
+           {"y is in cuda memory", "expected host"}),
        bad("null", [](auto& a) { a.y.data = nullptr; }, {"y has 10 rows and no memory"})});
 }
 
@@ -50,7 +51,8 @@ TEST(CombineArguments, YInSlabs) {
        bad("shape", [](auto& a) { a.y.shape[1] = 7; }, {"[4, 7, 32]", "expected", "[4, 8, 32]"}),
        bad("dtype", [](auto& a) { a.y.dtype = DType::i32; }, {"y has dtype i32"}),
        bad("stride", [](auto& a) { a.y.strides[2] = 2; }, {"y has innermost stride 2"}),
-       bad("device", [](auto& a) { a.y.device = Device::cuda; }, {"y is not in host memory"}),
+       bad("device", [](auto& a) { a.y.device = Device::cuda; },
+           {"y is in cuda memory", "expected host"}),
        bad("null", [](auto& a) { a.y.data = nullptr; }, {"y has no memory"})});
 }
 

@@ -36,7 +36,8 @@ TEST(DispatchArguments, X) {
        bad("dtype", [](auto& a) { a.x.dtype = DType::i32; }, {"x has dtype i32", "expected bf16"}),
        bad("dims 1", [](auto& a) { a.x.dims = 1; }, {"x has 1 dimensions", "expected 2"}),
        bad("dims 3", [](auto& a) { a.x.dims = 3; }, {"x has 3 dimensions", "expected 2"}),
-       bad("device", [](auto& a) { a.x.device = Device::cuda; }, {"x is not in host memory"}),
+       bad("device", [](auto& a) { a.x.device = Device::cuda; },
+           {"x is in cuda memory", "expected host"}),
        bad("columns", [](auto& a) { a.x.shape[1] = 31; }, {"[5, 31]", "expected [5, 32]"}),
        bad("rows", [](auto& a) { a.x.shape[0] = 4; }, {"[4, 32]", "expected [5, 32]"}),
        bad("stride", [](auto& a) { a.x.strides[1] = 2; }, {"innermost stride 2", "expected 1"}),
@@ -52,7 +53,8 @@ TEST(DispatchArguments, Routing) {
            {"topk_ids has dtype f32", "expected i32 or i64"}),
        bad("dims", [](auto& a) { a.ids.dims = 1; }, {"topk_ids has 1 dimensions", "expected 2"}),
        bad("K", [](auto& a) { a.ids.shape[1] = 1; }, {"topk_ids", "[5, 1]", "expected [any, 2]"}),
-       bad("device", [](auto& a) { a.ids.device = Device::cuda; }, {"topk_ids", "host memory"}),
+       bad("device", [](auto& a) { a.ids.device = Device::cuda; },
+           {"topk_ids", "cuda memory", "expected host"}),
        bad("null", [](auto& a) { a.ids.data = nullptr; }, {"topk_ids has 5 rows and no memory"}),
        bad("T < 0", [](auto& a) { a.ids.shape[0] = a.x.shape[0] = -1; }, {"[-1, 2]"}),
        bad("T > M", [](auto& a) { a.ids.shape[0] = a.x.shape[0] = 9; },
@@ -140,7 +142,7 @@ TEST(DispatchArguments, Rows) {
              a.outputs.rows = rows(DType::bf16, kRows, 32);
              a.outputs.rows.device = Device::cuda;
            },
-           {"rows is not in host memory"}),
+           {"rows is in cuda memory", "expected host"}),
        bad("null", [&](auto& a) { a.outputs.rows = TensorView(nullptr, DType::bf16, kRows, 32); },
            {"rows has no memory"}),
        bad(

@@ -1,0 +1,718 @@
+// SPDX-License-Identifier: MIT
+#include "engine/cuda/cuda_engine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/background_thread.hpp"
+#include "codec/row_kernels.hpp"
+#include "engine/cuda/device_buffers.hpp"
+#include "engine/cuda/kernels.hpp"
+#include "engine/receive_buffers.hpp"
+#include "memory/cuda/cuda_status.hpp"
+#include "memory/cuda/device_guard.hpp"
+#include "memory/cuda/device_memory.hpp"
+
+namespace sluice::engine::cuda {
+namespace {
+
+using memory::cuda_status;
+using memory::DeviceGuard;
+using memory::DeviceMemory;
+
+/// Memory that goes back to CUDA by itself.
+using DevicePointer = std::unique_ptr<void, void (*)(void*)>;
+
+void free_device(void* at) {
+  (void)cudaFree(at);
+}
+void free_host(void* at) {
+  (void)cudaFreeHost(at);
+}
+
+std::uint64_t timeout_of(std::chrono::nanoseconds timeout) noexcept {
+  return timeout.count() < 0
+             ? 0
+             : static_cast<std::uint64_t>(std::max<std::int64_t>(timeout.count(), 1));
+}
+
+std::uint64_t hash(std::initializer_list<std::uint64_t> values) noexcept {
+  std::uint64_t h = 14695981039346656037ULL;  // FNV-1a over words
+  for (const std::uint64_t value : values) h = (h ^ value) * 1099511628211ULL;
+  return h ^ (h >> 29);
+}
+
+template <typename Void>
+Grid grid_of(const BasicTensorView<Void>& view) noexcept {
+  const auto element = static_cast<std::int64_t>(size_of(view.dtype));
+  Grid grid;
+  grid.base = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(view.data)));
+  grid.row_stride = view.strides[view.dims == 3 ? 1 : 0] * element;
+  grid.element_stride =
+      view.strides[static_cast<std::size_t>(std::max(view.dims, 1)) - 1] * element;
+  if (view.dims == 3 && view.strides[0] != view.shape[1] * view.strides[1]) {
+    grid.slab_rows = static_cast<std::int32_t>(view.shape[1]);
+    grid.slab_stride = view.strides[0] * element;
+  }
+  return grid;
+}
+
+/// Whether all rows start at multiples of 16 bytes.
+bool aligned(const Grid& grid) noexcept {
+  return reinterpret_cast<std::uintptr_t>(grid.base) % 16 == 0 && grid.row_stride % 16 == 0 &&
+         grid.slab_stride % 16 == 0;
+}
+
+/// Peers that have died, written where waiting kernels look now and then.
+class DeathWatch {
+ public:
+  DeathWatch(std::shared_ptr<bootstrap::Group> group, Board* board)
+      : group_(std::move(group)), board_(board) {
+    thread_ = base::start_background_thread([this] { run(); });
+  }
+  ~DeathWatch() {
+    stop_.store(true);
+    thread_.join();
+  }
+  DeathWatch(const DeathWatch&) = delete;
+  DeathWatch& operator=(const DeathWatch&) = delete;
+
+ private:
+  void run() {
+    while (!stop_.load()) {
+      std::uint32_t gone = 0;
+      for (int rank = 0; rank < group_->size(); ++rank) {
+        if (rank != group_->rank() && group_->is_dead(rank)) gone |= 1U << rank;
+      }
+      // Pairs with the load in give_up_peer().
+      std::atomic_ref<std::uint32_t>(board_->gone).store(gone);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+  std::shared_ptr<bootstrap::Group> group_;
+  Board* board_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+/// What belongs to one communicator on its GPU.
+struct Resources {
+  int device = 0;
+  int processors = 0;
+  int sharers = 1;                    // Ranks on this GPU.
+  std::vector<DeviceMemory> windows;  // By rank.
+  DevicePointer state{nullptr, free_device};
+  DevicePointer owners{nullptr, free_device};
+  DevicePointer saved{nullptr, free_device};  // SavedRoutes[in_flight]
+  DevicePointer board{nullptr, free_host};
+  Geometry geometry;
+};
+
+/// An operation between its halves.
+template <typename Args, typename Request>
+struct Pending {
+  Args args;
+  Request request;
+  bool sent = false;  // The send half is on its way; else it goes with the receive half.
+};
+
+class CudaEngine final : public Engine {
+ public:
+  CudaEngine(EngineConfig config, std::shared_ptr<bootstrap::Group> group, Resources resources)
+      : config_(std::move(config)),
+        resources_(std::move(resources)),
+        rows_(resources_.device),
+        handles_(resources_.device),
+        handle_layout_(config_.ranks, config_.shape.top_k, config_.local_experts(),
+                       config_.tokens_max),
+        watch_(std::move(group), static_cast<Board*>(resources_.board.get())) {}
+
+  ~CudaEngine() override {
+    // Kernels use the windows, which are about to be unmapped. They end by their deadlines.
+    const DeviceGuard guard(resources_.device);
+    (void)cudaDeviceSynchronize();
+    for (auto& [memory, deleter] : allocations_) (void)cudaFree(memory);
+    if (order_ != nullptr) (void)cudaEventDestroy(order_);
+  }
+
+  std::uint64_t send_dispatch(const DispatchSend& request) override {
+    auto& pending = dispatches_[slot(++dispatches_sent_)];
+    pending.request = request;
+    pending.args = dispatch_args(request);
+    pending.args.saved = static_cast<SavedRoutes*>(resources_.saved.get()) +
+                         dispatches_sent_ % static_cast<std::uint64_t>(config_.options.in_flight);
+    pending.sent = !request.whole;
+    if (pending.sent) {
+      pending.args.halves = {true, false};
+      remember(run(pending.args, request.stream));
+    }
+    return dispatches_sent_;
+  }
+
+  Received receive_dispatch(const DispatchOutputs& outputs) override {
+    auto& pending = dispatches_[slot(++dispatches_received_)];
+    const DispatchSend& request = pending.request;
+    DispatchArgs& args = pending.args;
+    args.halves = {!pending.sent, true};
+    Received received;
+    const bool cached = request.cached.given();
+    received.handle = cached ? request.cached : take_handle(outputs.handle);
+    if (!received.handle.given()) {
+      received.status = {StatusCode::out_of_memory, "no GPU memory for the handle"};
+      args.drop = true;
+    }
+    args.handle = static_cast<std::byte*>(received.handle.data());
+    args.drop = args.drop || request.refused;
+    if (!args.drop && request.rows) take_rows(outputs, request, received, args);
+    void* const stream = pending.sent ? outputs.stream : request.stream;
+    Status launched = run(args, stream);
+    if (cached && outputs.handle.given() && outputs.handle.data() != request.cached.data()) {
+      received.handle = outputs.handle;
+      if (launched.ok()) {
+        launched = cuda_status(
+            cudaMemcpyAsync(outputs.handle.data(), request.cached.data(), handle_layout_.bytes,
+                            cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
+            "copying the handle");
+      }
+    }
+    if (received.status.ok()) received.status = take_error(launched);
+    ++statistics_.dispatches;
+    pending = {};
+    return received;
+  }
+
+  std::uint64_t send_combine(const CombineSend& request) override {
+    auto& pending = combines_[slot(++combines_sent_)];
+    pending.request = request;
+    pending.args = combine_args(request);
+    pending.sent = !request.whole;
+    if (pending.sent) {
+      pending.args.halves = {true, false};
+      pending.args.tokens = weights_tokens(request);
+      remember(run(pending.args, request.stream));
+    }
+    return combines_sent_;
+  }
+
+  CombineResult receive_combine(TensorView out, const CombineOutputs& outputs,
+                                Status status) override {
+    auto& pending = combines_[slot(++combines_received_)];
+    const CombineSend& request = pending.request;
+    CombineArgs& args = pending.args;
+    args.halves = {!pending.sent, true};
+    args.drop = request.refused || !status.ok();
+    args.tokens = args.drop ? weights_tokens(request) : static_cast<int>(out.shape[0]);
+    if (!args.drop) set_outputs(out, outputs, args);
+    const Status launched = run(args, pending.sent ? outputs.stream : request.stream);
+    CombineResult result;
+    result.status = status.ok() ? take_error(launched) : std::move(status);
+    ++statistics_.combines;
+    pending = {};
+    return result;
+  }
+
+  int dispatches_in_flight() const noexcept override {
+    return static_cast<int>(dispatches_sent_ - dispatches_received_);
+  }
+  int combines_in_flight() const noexcept override {
+    return static_cast<int>(combines_sent_ - combines_received_);
+  }
+  int combine_tokens() const noexcept override { return -1; }
+  bool first_operation() const noexcept override {
+    return dispatches_received_ + combines_received_ == 0;
+  }
+
+  Result<void*> allocate(std::size_t bytes) override {
+    const DeviceGuard guard(resources_.device);
+    void* memory = nullptr;
+    if (Status status = cuda_status(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)),
+                                    fmt::format("allocate({} bytes)", bytes));
+        !status.ok()) {
+      return status;
+    }
+    allocations_.emplace_back(memory, bytes);
+    return memory;
+  }
+
+  Status deallocate(void* memory) override {
+    const auto found = std::find_if(allocations_.begin(), allocations_.end(),
+                                    [&](const auto& one) { return one.first == memory; });
+    if (found == allocations_.end()) {
+      return {StatusCode::invalid_argument,
+              fmt::format("deallocate({}): expected a pointer from this communicator's allocate",
+                          fmt::ptr(memory))};
+    }
+    const DeviceGuard guard(resources_.device);
+    allocations_.erase(found);
+    return cuda_status(cudaFree(memory), "deallocate");
+  }
+
+  Statistics statistics() const override {
+    Statistics statistics = statistics_;
+    // Words that kernels add to at any time.
+    const auto& board = *static_cast<const volatile Board*>(resources_.board.get());
+    Report* const out[] = {&statistics.dispatch_reports, &statistics.combine_reports};
+    for (std::size_t kind = 0; kind < protocol::kKinds; ++kind) {
+      const volatile Totals& totals = board.totals[kind];
+      out[kind]->lost_routes = static_cast<std::int64_t>(totals.lost_routes);
+      out[kind]->bad_routes = static_cast<std::int64_t>(totals.bad_routes);
+      out[kind]->overflow_rows = static_cast<std::int64_t>(totals.overflow_rows);
+      out[kind]->missing.words[0] = totals.missing;
+      out[kind]->refused.words[0] = totals.refused;
+      out[kind]->mismatched.words[0] = totals.mismatched;
+    }
+    return statistics;
+  }
+  void start_profile(std::size_t /*events_max*/) override {}
+  Status write_profile(const std::string& /*path*/) const override {
+    return {StatusCode::failed_precondition, "no profile: the CUDA engine records none yet"};
+  }
+
+ private:
+  static std::size_t slot(std::uint64_t number) noexcept { return number % kMaxInFlight; }
+
+  DispatchArgs dispatch_args(const DispatchSend& request) const {
+    DispatchArgs args;
+    args.geometry = resources_.geometry;
+    args.timeout_ns = timeout_of(request.timeout);
+    args.refused = request.refused;
+    args.rows = request.rows;
+    args.cached = request.cached.given();
+    args.layout = request.placement.layout;
+    args.alignment = request.placement.alignment;
+    args.capacity = request.placement.capacity;
+    args.handle_layout = handle_layout_;
+    args.handle_tokens = config_.tokens_max;
+    args.codec = request.codec;
+    const int hidden = config_.shape.hidden;
+    args.units_divisor = Divisor((hidden + window::kUnitElements - 1) / window::kUnitElements);
+    args.row_bytes = static_cast<int>(codec::row_bytes(request.codec, hidden));
+    const bool fp8 = request.codec.kind == CodecKind::fp8;
+    if (fp8) {
+      args.scale_packets = window::scale_packets_per_unit(
+          request.codec.group, request.codec.scale_form == ScaleForm::ue8m0 ? 1 : 4);
+    }
+    args.signature = hash(
+        {static_cast<std::uint64_t>(args.layout), static_cast<std::uint64_t>(request.codec.kind),
+         fp8 ? static_cast<std::uint64_t>(request.codec.scale_form) : 0,
+         fp8 ? static_cast<std::uint64_t>(request.codec.group) : 0,
+         static_cast<std::uint64_t>(args.capacity), static_cast<std::uint64_t>(args.alignment),
+         args.rows ? 1U : 0U, args.cached ? 1U : 0U});
+    if (request.refused) return args;
+    if (request.rows) {
+      args.x = grid_of(request.x);
+      args.x_dtype = request.x.dtype;
+      args.aligned = aligned(args.x);
+      args.tokens = static_cast<int>(request.x.shape[0]);
+    } else {
+      args.tokens = static_cast<int>(request.topk_ids.shape[0]);
+    }
+    if (args.cached) {
+      auto* const handle = static_cast<std::byte*>(request.cached.data());
+      args.handle = handle;
+      args.ids = handle + handle_layout_.topk_ids;
+      args.ids_stride[0] = config_.shape.top_k;
+      args.ids_stride[1] = 1;
+      return args;
+    }
+    args.ids = request.topk_ids.data;
+    args.ids64 = request.topk_ids.dtype == DType::i64;
+    std::copy_n(request.topk_ids.strides.begin(), 2, args.ids_stride);
+    if (request.topk_weights.given()) {
+      args.weights_given = true;
+      args.weights = static_cast<const float*>(request.topk_weights.data);
+      std::copy_n(request.topk_weights.strides.begin(), 2, args.weights_stride);
+    }
+    if (request.mask.given()) {
+      args.mask = static_cast<const std::uint8_t*>(request.mask.data);
+      args.mask_stride[0] = request.mask.strides[0];
+      args.mask_stride[1] = request.mask.dims == 2 ? request.mask.strides[1] : 0;
+    }
+    return args;
+  }
+
+  Handle take_handle(const Handle& given) {
+    if (given.given()) return given;
+    std::shared_ptr<void> memory = handles_.take(handle_layout_.bytes);
+    return memory == nullptr ? Handle() : Handle(memory, handle_layout_.bytes, Device::cuda);
+  }
+
+  /// Rows that a dispatch may bring at most.
+  std::int64_t rows_max(const routing::RowPlacement& placement) const noexcept {
+    const std::int64_t experts = config_.local_experts();
+    const std::int64_t records = std::int64_t{config_.ranks} * config_.tokens_max;
+    if (placement.layout == Layout::expert_slab) return experts * placement.capacity;
+    if (placement.capacity > 0) return placement.capacity;
+    if (placement.layout == Layout::rank_major) return records;
+    return records * std::min<std::int64_t>(config_.shape.top_k, experts) +
+           experts * (placement.alignment - 1);
+  }
+
+  void take_rows(const DispatchOutputs& outputs, const DispatchSend& request, Received& received,
+                 DispatchArgs& args) {
+    Result<ReceiveBuffers> buffers =
+        resolve_buffers(outputs,
+                        {request.placement, config_.local_experts(), config_.shape.hidden,
+                         request.codec, rows_max(request.placement), Device::cuda},
+                        [&](std::size_t bytes) { return rows_.take(bytes); });
+    if (!buffers) {
+      received.status = buffers.status();
+      args.drop = true;
+      return;
+    }
+    received.rows = buffers->rows;
+    received.scales = buffers->scales;
+    received.owner = std::move(buffers->owner);
+    args.out = grid_of(received.rows);
+    args.aligned = args.aligned && aligned(args.out);
+    if (received.scales.given()) args.scales = grid_of(received.scales);
+    args.zero_padding = outputs.zero_padding;
+    args.stored_rows = received.rows.dims == 3 ? received.rows.shape[0] * received.rows.shape[1]
+                                               : received.rows.shape[0];
+  }
+
+  CombineArgs combine_args(const CombineSend& request) const {
+    CombineArgs args;
+    args.geometry = resources_.geometry;
+    args.timeout_ns = timeout_of(request.timeout);
+    args.refused = request.refused;
+    args.handle_layout = handle_layout_;
+    args.steps_divisor = Divisor((config_.shape.hidden + kStepElements - 1) / kStepElements);
+    args.single = request.reduce == Reduce::single;
+    args.plain_sum = request.plain_sum;
+    args.codec = codec::row_dtype({request.codec, ScaleForm::f32, 128});
+    args.signature = hash({static_cast<std::uint64_t>(args.codec), args.single ? 1U : 0U,
+                           args.plain_sum ? 1U : 0U, request.weights.given() ? 1U : 0U,
+                           request.row_weights.given() ? 1U : 0U});
+    if (request.handle.given()) args.handle = static_cast<const std::byte*>(request.handle.data());
+    if (request.refused) return args;
+    if (request.y.given()) {
+      args.y = grid_of(request.y);
+      args.y_slabs = request.y.dims == 3;
+      args.y_rows = request.y.shape[args.y_slabs ? 1 : 0];
+      args.y_dtype = request.y.dtype;
+      args.aligned = aligned(args.y);
+    }
+    if (request.weights.given()) {
+      args.weights_given = true;
+      args.weights = static_cast<const float*>(request.weights.data);
+      std::copy_n(request.weights.strides.begin(), 2, args.weights_stride);
+    }
+    if (request.row_weights.given()) {
+      args.row_weights = static_cast<const float*>(request.row_weights.data);
+      std::copy_n(request.row_weights.strides.begin(), 2, args.row_weights_stride);
+    }
+    return args;
+  }
+
+  /// Tokens that the host knows of when it does not know `out`.
+  static int weights_tokens(const CombineSend& request) noexcept {
+    return request.weights.given() ? static_cast<int>(request.weights.shape[0]) : 0;
+  }
+
+  static void set_outputs(const TensorView& out, const CombineOutputs& outputs, CombineArgs& args) {
+    args.out = grid_of(out);
+    args.out_dtype = out.dtype;
+    args.aligned = args.aligned && aligned(args.out);
+    const auto add = [&](const ConstTensorView& view) {
+      args.extra[args.extras] = grid_of(view);
+      args.extra_dtype[args.extras] = view.dtype;
+      args.aligned = args.aligned && aligned(args.extra[args.extras]);
+      ++args.extras;
+    };
+    for (const ConstTensorView& shared : outputs.shared_results) add(shared);
+    for (const ConstTensorView& bias : outputs.biases) add(bias);
+    if (outputs.surviving_weight.given()) {
+      args.surviving_weight = static_cast<float*>(outputs.surviving_weight.data);
+      args.surviving_stride = outputs.surviving_weight.strides[0];
+    }
+    if (outputs.weights_home.given()) {
+      args.weights_home = static_cast<float*>(outputs.weights_home.data);
+      std::copy_n(outputs.weights_home.strides.begin(), 2, args.weights_home_stride);
+    }
+    args.renormalize = outputs.renormalize;
+  }
+
+  /// One block per multiprocessor for few tokens, two for many.
+  int blocks_for(int tokens, int per_processor) const noexcept {
+    constexpr int kFewTokens = 32;
+    const int wanted = resources_.processors * (tokens <= kFewTokens ? 1 : 2);
+    int most = resources_.processors * per_processor / resources_.sharers;
+    if (config_.options.block_limit > 0) most = std::min(most, config_.options.block_limit);
+    return std::clamp(std::min(wanted, most), 1, kBlocksMax);
+  }
+
+  template <typename Args>
+  Status run(const Args& args, void* stream) {
+    const DeviceGuard guard(resources_.device);
+    if (!guard.status().ok()) return guard.status();
+    if (Status status = follow(static_cast<cudaStream_t>(stream)); !status.ok()) return status;
+    Launch launch;
+    launch.stream = stream;
+    if constexpr (std::is_same_v<Args, DispatchArgs>) {
+      launch.blocks = blocks_for(args.tokens, dispatch_blocks_per_processor(args));
+      Status status = cuda_status(static_cast<cudaError_t>(launch_dispatch(args, launch)),
+                                  "launching dispatch");
+      if (status.ok() && args.zero_padding && args.halves.receive && !args.drop) {
+        const int words =
+            static_cast<int>(codec::scale_bytes(args.codec, config_.shape.hidden) / 4);
+        status = cuda_status(static_cast<cudaError_t>(launch_padding(args, words, launch)),
+                             "launching padding");
+      }
+      return status;
+    } else {
+      launch.blocks = blocks_for(args.tokens, combine_blocks_per_processor(args));
+      return cuda_status(static_cast<cudaError_t>(launch_combine(args, launch)),
+                         "launching combine");
+    }
+  }
+
+  /// Operations run in the order of their calls, whatever their streams. What is captured is ordered
+  /// by its graph.
+  Status follow(cudaStream_t stream) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    if (Status status = cuda_status(cudaStreamIsCapturing(stream, &capture), "stream");
+        !status.ok()) {
+      return status;
+    }
+    if (capture != cudaStreamCaptureStatusNone) return {};
+    const bool changes = last_stream_known_ && stream != last_stream_;
+    Status status;
+    if (changes) {
+      if (order_ == nullptr) {
+        status = cuda_status(cudaEventCreateWithFlags(&order_, cudaEventDisableTiming), "event");
+      }
+      if (status.ok()) status = cuda_status(cudaEventRecord(order_, last_stream_), "event");
+      if (status.ok()) status = cuda_status(cudaStreamWaitEvent(stream, order_), "event");
+    }
+    last_stream_ = stream;
+    last_stream_known_ = true;
+    return status;
+  }
+
+  /// A send half's error is told by its receive half.
+  void remember(Status status) {
+    if (error_.ok()) error_ = std::move(status);
+  }
+  Status take_error(Status status) {
+    remember(std::move(status));
+    return std::exchange(error_, Status());
+  }
+
+  EngineConfig config_;
+  Resources resources_;
+  DeviceBuffers rows_;
+  DeviceBuffers handles_;
+  window::HandleLayout handle_layout_;
+  std::array<Pending<DispatchArgs, DispatchSend>, kMaxInFlight> dispatches_;
+  std::array<Pending<CombineArgs, CombineSend>, kMaxInFlight> combines_;
+  std::uint64_t dispatches_sent_ = 0;
+  std::uint64_t dispatches_received_ = 0;
+  std::uint64_t combines_sent_ = 0;
+  std::uint64_t combines_received_ = 0;
+  cudaEvent_t order_ = nullptr;
+  cudaStream_t last_stream_ = nullptr;
+  bool last_stream_known_ = false;
+  Status error_;
+  Statistics statistics_;
+  std::vector<std::pair<void*, std::size_t>> allocations_;
+  DeathWatch watch_;
+};
+
+Status check_config(const EngineConfig& config) {
+  const auto unavailable = [](std::string message) {
+    return Status(StatusCode::unavailable, std::move(message));
+  };
+  if (config.throughput()) {
+    return unavailable("device = cuda with mode = throughput: not done yet, expected mode latency");
+  }
+  if (config.ranks > kPeersMax) {
+    return unavailable(
+        fmt::format("device = cuda with {} ranks, expected at most {}", config.ranks, kPeersMax));
+  }
+  if (config.tokens_max > kTokensMax) {
+    return unavailable(fmt::format("device = cuda with slot_tokens = {}, expected at most {}",
+                                   config.tokens_max, kTokensMax));
+  }
+  if (!window::PacketLayout(config.packets).valid()) {
+    return unavailable(
+        "device = cuda: one rank's part of a window exceeds 4 GiB; expected a smaller "
+        "slot_tokens, hidden or in_flight");
+  }
+  return {};
+}
+
+Status choose_device(const EngineConfig& config, Resources& resources) {
+  int count = 0;
+  if (Status status = cuda_status(cudaGetDeviceCount(&count), "looking for a GPU"); !status.ok()) {
+    return status;
+  }
+  resources.device = config.options.device_index;
+  if (resources.device < 0) {
+    if (Status status = cuda_status(cudaGetDevice(&resources.device), "current GPU");
+        !status.ok()) {
+      return status;
+    }
+  }
+  if (resources.device >= count) {
+    return {StatusCode::invalid_argument,
+            fmt::format("device_index = {}, expected 0 to {}", resources.device, count - 1)};
+  }
+  return cuda_status(cudaDeviceGetAttribute(&resources.processors, cudaDevAttrMultiProcessorCount,
+                                            resources.device),
+                     "multiprocessors");
+}
+
+template <typename T>
+Status copy_to_device(const T* from, std::size_t count, DevicePointer& to) {
+  void* memory = nullptr;
+  const std::size_t bytes = std::max<std::size_t>(count * sizeof(T), 1);
+  if (Status status = cuda_status(cudaMalloc(&memory, bytes), "GPU memory"); !status.ok()) {
+    return status;
+  }
+  to = DevicePointer(memory, free_device);
+  return from == nullptr
+             ? cuda_status(cudaMemset(memory, 0, bytes), "GPU memory")
+             : cuda_status(cudaMemcpy(memory, from, bytes, cudaMemcpyDefault), "GPU memory");
+}
+
+/// Owners of experts where ranks do not own equal contiguous blocks.
+Status set_owners(const EngineConfig& config, Resources& resources) {
+  Geometry& g = resources.geometry;
+  const int experts = config.shape.experts;
+  const int per_rank = experts / config.ranks;
+  bool contiguous = experts % config.ranks == 0;
+  std::vector<std::uint16_t> owners;
+  for (int expert = 0; expert < experts; ++expert) {
+    const int rank = config.map.rank_of(expert);
+    contiguous = contiguous && rank == expert / per_rank;
+    owners.push_back(static_cast<std::uint16_t>(rank << kLocalBits | config.map.local_of(expert)));
+  }
+  if (contiguous) {
+    g.experts_divisor = Divisor(per_rank);
+    return {};
+  }
+  const Status status = copy_to_device(owners.data(), owners.size(), resources.owners);
+  g.owners = static_cast<const std::uint16_t*>(resources.owners.get());
+  return status;
+}
+
+/// Everything that needs no peer: this rank's window, zeroed signals, state.
+Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& window) {
+  if (Status status = check_config(config); !status.ok()) return status;
+  if (Status status = choose_device(config, resources); !status.ok()) return status;
+  const DeviceGuard guard(resources.device);
+  if (!guard.status().ok()) return guard.status();
+  const window::PacketLayout layout(config.packets);
+  Result<DeviceMemory> made = DeviceMemory::create(resources.device, layout.bytes(), 0xFF);
+  if (!made) return made.status();
+  window = std::move(made).value();
+  for (int peer = 0; peer < config.ranks; ++peer) {
+    if (Status status = cuda_status(
+            cudaMemset(window.base() + layout.lane(peer), 0, layout.told_bytes()), "window");
+        !status.ok()) {
+      return status;
+    }
+  }
+  if (Status status = copy_to_device<State>(nullptr, 1, resources.state); !status.ok()) {
+    return status;
+  }
+  void* board = nullptr;
+  if (Status status = cuda_status(
+          cudaHostAlloc(&board, sizeof(Board), cudaHostAllocMapped | cudaHostAllocPortable),
+          "host memory");
+      !status.ok()) {
+    return status;
+  }
+  resources.board = DevicePointer(board, free_host);
+  *static_cast<Board*>(board) = Board();
+  if (Status status = set_owners(config, resources); !status.ok()) return status;
+  if (Status status = copy_to_device<SavedRoutes>(
+          nullptr, static_cast<std::size_t>(config.options.in_flight), resources.saved);
+      !status.ok()) {
+    return status;
+  }
+  // Loading a kernel later could wait for one that spins.
+  for (int (*const load)() : {load_dispatch_kernels, load_combine_kernels, load_padding_kernel}) {
+    if (Status status = cuda_status(static_cast<cudaError_t>(load()), "loading kernels");
+        !status.ok()) {
+      return status;
+    }
+  }
+  return cuda_status(cudaDeviceSynchronize(), "preparing the GPU");
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
+                                              std::shared_ptr<bootstrap::Group> group,
+                                              base::Deadline deadline) {
+  Resources resources;
+  DeviceMemory window;
+  Status status = prepare(config, resources, window);
+  Result<base::Descriptor> file =
+      status.ok() ? window.share() : Result<base::Descriptor>(std::move(status));
+  Result<std::vector<base::Descriptor>> files = group->exchange_files(file, deadline);
+  if (!files) return files.status();
+
+  // Which GPU every rank is on.
+  std::array<char, 32> name{};
+  (void)cudaDeviceGetPCIBusId(name.data(), static_cast<int>(name.size()), resources.device);
+  Result<std::vector<std::string>> places = group->all_gather(name.data(), deadline);
+  if (!places) return places.status();
+  const std::string& place = (*places)[static_cast<std::size_t>(config.rank)];
+  resources.sharers = static_cast<int>(std::count(places->begin(), places->end(), place));
+
+  const window::PacketLayout layout(config.packets);
+  Status mapped;
+  for (int rank = 0; rank < config.ranks && mapped.ok(); ++rank) {
+    if (rank == config.rank) {
+      resources.windows.push_back(std::move(window));
+      continue;
+    }
+    Result<DeviceMemory> memory = DeviceMemory::import(
+        resources.device, (*files)[static_cast<std::size_t>(rank)], layout.bytes());
+    if (!memory) {
+      mapped = {memory.status().code(),
+                fmt::format("window of rank {} (GPU {}): {}", rank,
+                            (*places)[static_cast<std::size_t>(rank)], memory.status().message())};
+    } else {
+      resources.windows.push_back(std::move(memory).value());
+    }
+  }
+  // All ranks go on, or none does.
+  Result<std::vector<base::Descriptor>> agreed = group->exchange_files(
+      mapped.ok() ? Result<base::Descriptor>(base::Descriptor()) : Result<base::Descriptor>(mapped),
+      deadline);
+  if (!agreed) return agreed.status();
+
+  Geometry& g = resources.geometry;
+  g.rank = config.rank;
+  g.ranks = config.ranks;
+  g.top_k = config.shape.top_k;
+  g.hidden = config.shape.hidden;
+  g.experts = config.shape.experts;
+  g.local_experts = config.local_experts();
+  g.top_k_divisor = Divisor(config.shape.top_k);
+  g.ranks_divisor = Divisor(config.ranks);
+  g.fingerprint = config.fingerprint;
+  g.layout = layout;
+  for (int rank = 0; rank < config.ranks; ++rank) {
+    g.window[rank] = resources.windows[static_cast<std::size_t>(rank)].base();
+  }
+  g.state = static_cast<State*>(resources.state.get());
+  g.board = static_cast<Board*>(resources.board.get());
+  return std::unique_ptr<Engine>(
+      std::make_unique<CudaEngine>(std::move(config), std::move(group), std::move(resources)));
+}
+
+}  // namespace sluice::engine::cuda

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "sluice/report.hpp"
+#include "sluice/types.hpp"
+#include "window/handle_layout.hpp"
+#include "window/packet_layout.hpp"
+
+/// What host and device of the CUDA engine share: arguments of the kernels, and their launches.
+namespace sluice::engine::cuda {
+
+/// Ranks that one communicator of this engine may have.
+inline constexpr int kPeersMax = 16;
+inline constexpr int kLocalBits = 12;
+inline constexpr int kBlockThreads = 512;
+inline constexpr int kBlockWarps = kBlockThreads / 32;
+/// Blocks of one launch at most: two on every multiprocessor of the largest GPUs.
+inline constexpr int kBlocksMax = 512;
+/// Tokens of one call at most: a thread of a block for every one.
+inline constexpr int kTokensMax = kBlockThreads;
+
+/// A tensor's rows: [N, ...] or [L, slab_rows, ...]. Strides in bytes.
+struct Grid {
+  std::byte* base = nullptr;
+  std::int32_t slab_rows = 0;  // 0: two dimensions, or slabs without gaps
+  std::int64_t slab_stride = 0;
+  std::int64_t row_stride = 0;
+  std::int64_t element_stride = 0;
+};
+
+/// Division by a number that the host knows, of numerators below 2^18 and divisors below 2^14: one multiplication.
+struct Divisor {
+  std::uint32_t divisor = 1;
+  std::uint32_t magic = 0;  // 2^32 / divisor, rounded up; 0 stands for 2^32
+
+  Divisor() = default;
+  explicit Divisor(int value) noexcept
+      : divisor(static_cast<std::uint32_t>(value)),
+        magic(static_cast<std::uint32_t>((0x1'0000'0000ULL + divisor - 1) / divisor)) {}
+};
+
+/// Epoch of the last operation whose half ended, and the bank of the next.
+struct alignas(16) Progress {
+  std::uint64_t epoch;
+  std::uint32_t bank;
+};
+
+/// Device memory of one communicator, not seen by peers.
+struct State {
+  /// Once for every block.
+  Progress sent[protocol::kKinds][kBlocksMax];
+  Progress received[protocol::kKinds][kBlocksMax];
+  /// Peers given up, for good.
+  std::uint32_t suspects;
+};
+
+/// What happened to all operations of a kind: sums, and sets of ranks.
+struct Totals {
+  unsigned long long lost_routes;
+  unsigned long long bad_routes;
+  unsigned long long overflow_rows;
+  std::uint32_t missing;
+  std::uint32_t refused;
+  std::uint32_t mismatched;
+};
+
+/// Where device and host meet: pinned host memory, which costs a kernel dearly and is therefore
+/// written only when there is something to say, and read only by those who have waited long.
+struct Board {
+  Totals totals[protocol::kKinds];
+  /// Written by the host: peers that are dead.
+  std::uint32_t gone;
+  /// Written by the device: peers given up.
+  std::uint32_t suspects;
+};
+
+/// The same for all operations of a communicator.
+struct Geometry {
+  int rank = 0;
+  int ranks = 0;
+  int top_k = 0;
+  int hidden = 0;
+  int experts = 0;
+  int local_experts = 0;  // of this rank
+  Divisor top_k_divisor;
+  Divisor ranks_divisor;
+  Divisor experts_divisor;  // contiguous map: of every rank the same number of experts
+  /// [E]: rank << kLocalBits | local expert; null: contiguous
+  const std::uint16_t* owners = nullptr;
+  std::uint64_t fingerprint = 0;
+  window::PacketLayout layout;
+  std::byte* window[kPeersMax] = {};  // as mapped here
+  State* state = nullptr;
+  Board* board = nullptr;
+};
+
+/// Routing of one operation between its halves.
+struct SavedRoutes {
+  std::uint32_t bad_routes;
+  std::int32_t ids[kTokensMax * kMaxTopk];
+  float weights[kTokensMax * kMaxTopk];
+};
+
+/// Which halves a launch does.
+struct Halves {
+  bool send = true;
+  bool receive = true;
+};
+
+struct DispatchArgs {
+  Geometry geometry;
+  Halves halves;
+  std::uint64_t signature = 0;   // Of what all ranks agree on in this call.
+  std::uint64_t timeout_ns = 0;  // 0: none
+  bool refused = false;
+  bool rows = true;     // false: plan
+  bool cached = false;  // handle is that of an earlier dispatch
+  bool drop = false;    // What comes is emptied and dropped.
+  // send
+  int tokens = 0;
+  Grid x;
+  DType x_dtype = DType::bf16;
+  bool aligned = true;        // Rows of x and of the output: 16 bytes at a time.
+  const void* ids = nullptr;  // strides in elements
+  bool ids64 = false;
+  std::int64_t ids_stride[2] = {};
+  bool weights_given = false;  // Else they are 1.
+  const float* weights = nullptr;
+  std::int64_t weights_stride[2] = {};
+  const std::uint8_t* mask = nullptr;
+  std::int64_t mask_stride[2] = {};  // The second is 0 where the mask is [T].
+  // codec
+  Codec codec;
+  Divisor units_divisor;  // units of a row
+  int row_bytes = 0;      // of the encoded row
+  int scale_packets = 0;  // per unit
+  // receive
+  Layout layout = Layout::expert_slab;
+  std::int64_t alignment = 1;
+  std::int64_t capacity = 0;
+  std::int64_t stored_rows = 0;  // of the tensor
+  bool zero_padding = false;
+  Grid out;
+  Grid scales;
+  std::byte* handle = nullptr;
+  window::HandleLayout handle_layout{1, 1, 1, 1};
+  int handle_tokens = 0;
+  /// Halves apart: routing as used, which the send half leaves for the receive half.
+  SavedRoutes* saved = nullptr;
+};
+
+struct CombineArgs {
+  Geometry geometry;
+  Halves halves;
+  std::uint64_t signature = 0;
+  std::uint64_t timeout_ns = 0;
+  bool refused = false;
+  bool drop = false;
+  const std::byte* handle = nullptr;
+  window::HandleLayout handle_layout{1, 1, 1, 1};
+  // send
+  Grid y;
+  bool y_slabs = false;     // [L, slab_rows, H], else [N, H]
+  std::int64_t y_rows = 0;  // slab_rows or N
+  Divisor steps_divisor;    // steps of a row
+  DType y_dtype = DType::bf16;
+  bool aligned = true;  // Rows of y, out and what is added: 16 bytes at a time.
+  bool plain_sum = false;
+  bool single = false;
+  DType codec = DType::bf16;
+  bool weights_given = false;  // to combine; a rank without tokens has none to point to
+  const float* weights = nullptr;
+  std::int64_t weights_stride[2] = {};
+  const float* row_weights = nullptr;
+  std::int64_t row_weights_stride[2] = {};
+  // receive
+  int tokens = 0;  // rows of out
+  Grid out;
+  DType out_dtype = DType::bf16;
+  int extras = 0;  // shared results, then biases
+  Grid extra[kMaxSharedResults + kMaxBiases];
+  DType extra_dtype[kMaxSharedResults + kMaxBiases] = {};
+  float* surviving_weight = nullptr;
+  std::int64_t surviving_stride = 0;
+  float* weights_home = nullptr;
+  std::int64_t weights_home_stride[2] = {};
+  bool renormalize = true;
+};
+
+/// Elements that a warp of combine handles at a time.
+inline constexpr int kStepElements = 256;
+
+/// How a launch is shaped.
+struct Launch {
+  int blocks = 0;
+  bool overlap = true;  // programmatic dependent launch
+  void* stream = nullptr;
+};
+
+/// Both return a cudaError_t.
+int launch_dispatch(const DispatchArgs& args, const Launch& launch);
+int launch_combine(const CombineArgs& args, const Launch& launch);
+/// Blocks of the kernel that fit on one multiprocessor at once; 0 on error.
+int dispatch_blocks_per_processor(const DispatchArgs& args);
+int combine_blocks_per_processor(const CombineArgs& args);
+/// Zeroes rows that hold nothing, of a dispatch that was launched before: args.zero_padding.
+/// `scale_words`: of a row.
+int launch_padding(const DispatchArgs& args, int scale_words, const Launch& launch);
+/// Load all kernels on the current GPU, since loading one later could wait for another that spins.
+int load_dispatch_kernels();
+int load_combine_kernels();
+int load_padding_kernel();
+
+}  // namespace sluice::engine::cuda

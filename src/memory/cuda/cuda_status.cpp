@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include "memory/cuda/cuda_status.hpp"
+
+#include <string>
+
+#include "memory/cuda/driver.hpp"
+
+namespace sluice::memory {
+namespace {
+
+Status status_of(StatusCode code, std::string_view what, const char* description,
+                 const char* name) {
+  return Status(code, std::string(what) + ": " + description + " (" + name + ")");
+}
+
+StatusCode code_of(cudaError_t error) noexcept {
+  switch (error) {
+    case cudaErrorMemoryAllocation: return StatusCode::out_of_memory;
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorStubLibrary:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorSystemNotReady:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorNotSupported:
+    case cudaErrorPeerAccessUnsupported:
+    case cudaErrorNoKernelImageForDevice: return StatusCode::unavailable;
+    default: return StatusCode::io_error;
+  }
+}
+
+}  // namespace
+
+Status cuda_status(cudaError_t error, std::string_view what) {
+  if (error == cudaSuccess) return {};
+  (void)cudaGetLastError();
+  int driver_version = 0;
+  if (error == cudaErrorInsufficientDriver &&
+      cudaDriverGetVersion(&driver_version) == cudaSuccess && driver_version == 0) {
+    // The runtime's own words speak of an old driver where there is none.
+    return status_of(StatusCode::unavailable, what, "no NVIDIA driver in this machine",
+                     cudaGetErrorName(error));
+  }
+  return status_of(code_of(error), what, cudaGetErrorString(error), cudaGetErrorName(error));
+}
+
+Status cuda_status(CUresult error, std::string_view what) {
+  if (error == CUDA_SUCCESS) return {};
+  const char* name = nullptr;
+  const char* description = nullptr;
+  if (const auto driver = Driver::get(); driver.ok()) {
+    (void)driver.value()->error_name(error, &name);
+    (void)driver.value()->error_string(error, &description);
+  }
+  // The runtime took over the driver's numbers.
+  return status_of(code_of(static_cast<cudaError_t>(error)), what,
+                   description != nullptr ? description : "unknown error",
+                   name != nullptr ? name : std::to_string(error).c_str());
+}
+
+}  // namespace sluice::memory

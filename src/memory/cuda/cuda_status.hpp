@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <string_view>
+
+#include "sluice/status.hpp"
+
+namespace sluice::memory {
+
+/// A Status for what a call of CUDA's runtime returned: "<what>: out of memory
+/// (cudaErrorMemoryAllocation)". Clears the runtime's last error, so that the caller's own next look
+/// at it does not see ours. Too little memory gives out_of_memory, what this machine or its driver
+/// lacks gives unavailable, everything else io_error.
+Status cuda_status(cudaError_t error, std::string_view what);
+
+/// The same for the driver.
+Status cuda_status(CUresult error, std::string_view what);
+
+}  // namespace sluice::memory

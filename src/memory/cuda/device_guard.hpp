@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cuda.h>
+
+#include "sluice/status.hpp"
+
+namespace sluice::memory {
+
+/// Makes `device` the calling thread's current one, and the one before it current again at its end.
+/// Costs two look-ups where it is current already.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+  /// Not ok: no driver, or no such device; nothing was changed.
+  const Status& status() const noexcept { return status_; }
+
+ private:
+  Status status_;
+  int before_ = 0;
+  CUcontext context_before_ = nullptr;
+  bool changed_ = false;
+};
+
+}  // namespace sluice::memory

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "numeric/host_device.hpp"
+#include "protocol/cell.hpp"
+#include "window/window_layout.hpp"
+
+/// The bytes of one rank's window where arrival is carried by the data, one source for host and
+/// device: every 16-byte packet says by itself whether it has come.
+///
+///   window        := lane[R]                                  (lane j: written by rank j only)
+///   lane          := told[2] cell[kinds][B] dispatch_bank[B] combine_bank[B]
+///   dispatch_bank := count[L'] route[S][K] dispatch_row[S]
+///   combine_bank  := weight[S][W] answer[S] row_weight[S][W] combine_row[C]
+///
+/// S = slot_tokens, C = S, times K if `single` may be used, W = ceil(K / 3), L' = the most experts of
+/// a rank. A dispatch slot is a record's number among those of its source; slots of combine are
+/// numbered by home's token.
+///
+/// Rows are poisoned: an empty packet's last word is kPoison, which no codec emits; who reads a
+/// packet empties it again. All other packets carry the tag of their operation's epoch in their
+/// first word and are never emptied.
+namespace sluice::window {
+
+inline constexpr std::size_t kPacketBytes = 16;
+/// The last word of an empty packet.
+inline constexpr std::uint32_t kPoison = 0xFFFFFFFFU;
+/// Elements of one fp8 unit: their scales fill packets of their own.
+inline constexpr int kUnitElements = 512;
+/// Weights in one packet beside its tag.
+inline constexpr int kPacketWeights = 3;
+
+/// The tag of an epoch. Never that of memory that nobody has written (all ones, or zero before the
+/// first epoch). A tag comes again after 2^31 operations, but then in another bank, since their
+/// number is odd: a packet would have to lie unread for 2^31 * B operations to look fresh.
+SLUICE_INLINE constexpr std::uint32_t tag_of(std::uint64_t epoch) {
+  return static_cast<std::uint32_t>(epoch & 0x7FFFFFFFU);
+}
+
+/// What the layout depends on. Equal on all ranks.
+struct PacketShape {
+  int ranks = 0;
+  int top_k = 0;
+  int banks = 0;          // B, odd
+  int tokens = 0;         // S
+  int local_experts = 0;  // L'
+  int combine_rows_per_token = 1;
+  std::size_t dispatch_row_bytes = 0;  // data and scale packets of one record
+  std::size_t combine_row_bytes = 0;
+};
+
+/// Packets with the scales of one unit, `group` elements to a scale of `scale_bytes`.
+constexpr int scale_packets_per_unit(int group, int scale_bytes) noexcept {
+  return (kUnitElements / group * scale_bytes + static_cast<int>(kPacketBytes) - 1) /
+         static_cast<int>(kPacketBytes);
+}
+
+/// Offsets are sums of 32-bit products, so that a device computes them in a few instructions; a lane
+/// is smaller than 4 GiB (see valid()).
+class PacketLayout {
+ public:
+  PacketLayout() = default;
+  explicit constexpr PacketLayout(const PacketShape& shape) noexcept : shape_(shape) {
+    const auto slots = wide(shape.tokens);
+    const auto k = wide(shape.top_k);
+    const std::size_t weights =
+        wide((shape.top_k + kPacketWeights - 1) / kPacketWeights) * kPacketBytes;
+    std::size_t end = protocol::kKinds * kLineBytes;
+    const auto take = [&](std::size_t bytes) {
+      const std::size_t at = round_up(end, kRowAlignment);
+      end = at + bytes;
+      return at;
+    };
+    const std::size_t cells = take(protocol::kCellKinds * wide(shape.banks) * kPacketBytes);
+    const std::size_t dispatch_banks = round_up(end, kRowAlignment);
+    const std::size_t dispatch_row = round_up(shape.dispatch_row_bytes, kRowAlignment);
+    const std::size_t counts = take(wide(shape.local_experts) * sizeof(std::uint64_t));
+    const std::size_t routes = take(slots * k * kPacketBytes);
+    const std::size_t dispatch_rows = take(slots * dispatch_row);
+    const std::size_t dispatch_bank = round_up(end, kRowAlignment) - dispatch_banks;
+    end = dispatch_banks + wide(shape.banks) * dispatch_bank;
+    const std::size_t combine_banks = end;
+    const std::size_t combine_row = round_up(shape.combine_row_bytes, kRowAlignment);
+    const std::size_t given_weights = take(slots * weights);
+    const std::size_t answers = take(slots * kPacketBytes);
+    const std::size_t row_weights = take(slots * weights);
+    const std::size_t combine_rows = take(slots * wide(shape.combine_rows_per_token) * combine_row);
+    const std::size_t combine_bank = round_up(end, kRowAlignment) - combine_banks;
+    const std::size_t lane = combine_banks + wide(shape.banks) * combine_bank;
+
+    valid_ = lane <= UINT32_MAX;
+    cells_ = narrow(cells);
+    counts_ = narrow(counts);
+    routes_ = narrow(routes);
+    dispatch_rows_ = narrow(dispatch_rows);
+    dispatch_row_ = narrow(dispatch_row);
+    dispatch_bank_ = narrow(dispatch_bank);
+    given_weights_ = narrow(given_weights);
+    answers_ = narrow(answers);
+    row_weights_ = narrow(row_weights);
+    combine_rows_ = narrow(combine_rows);
+    combine_row_ = narrow(combine_row);
+    combine_bank_ = narrow(combine_bank);
+    lane_ = narrow(lane);
+    route_row_ = narrow(k * kPacketBytes);
+    weight_row_ = narrow(weights);
+    bytes_ = round_up(wide(shape.ranks) * lane, kPageBytes);
+  }
+
+  /// Whether the offsets can be represented.
+  constexpr bool valid() const noexcept { return valid_; }
+  SLUICE_INLINE constexpr const PacketShape& shape() const { return shape_; }
+  SLUICE_INLINE constexpr std::size_t bytes() const { return bytes_; }
+  /// Packets that hold one f32 per route.
+  SLUICE_INLINE constexpr int weight_packets() const {
+    return static_cast<int>(weight_row_ / kPacketBytes);
+  }
+
+  // Offsets from the window's base.
+  SLUICE_INLINE constexpr std::size_t told(int peer, protocol::Kind kind) const {
+    return lane(peer) + static_cast<std::uint32_t>(kind) * kLineBytes;
+  }
+  SLUICE_INLINE constexpr std::size_t told_bytes() const { return protocol::kKinds * kLineBytes; }
+  SLUICE_INLINE constexpr std::size_t cell(int peer, protocol::CellKind kind, int bank) const {
+    const int index = static_cast<int>(kind) * shape_.banks + bank;
+    return lane(peer) + cells_ + static_cast<std::uint32_t>(index) * kPacketBytes;
+  }
+  SLUICE_INLINE constexpr std::size_t count(int peer, int bank, int expert) const {
+    return lane(peer) + counts_ + product(bank, dispatch_bank_) + product(expert, 8);
+  }
+  SLUICE_INLINE constexpr std::size_t route(int peer, int bank, int slot, int k) const {
+    return lane(peer) + routes_ + product(bank, dispatch_bank_) + product(slot, route_row_) +
+           product(k, kPacketBytes);
+  }
+  SLUICE_INLINE constexpr std::size_t dispatch_row(int peer, int bank, int slot) const {
+    return lane(peer) + dispatch_rows_ + product(bank, dispatch_bank_) +
+           product(slot, dispatch_row_);
+  }
+  SLUICE_INLINE constexpr std::size_t weight(int peer, int bank, int token) const {
+    return lane(peer) + given_weights_ + product(bank, combine_bank_) + product(token, weight_row_);
+  }
+  SLUICE_INLINE constexpr std::size_t answer(int peer, int bank, int token) const {
+    return lane(peer) + answers_ + product(bank, combine_bank_) + product(token, kPacketBytes);
+  }
+  SLUICE_INLINE constexpr std::size_t row_weight(int peer, int bank, int token) const {
+    return lane(peer) + row_weights_ + product(bank, combine_bank_) + product(token, weight_row_);
+  }
+  SLUICE_INLINE constexpr std::size_t combine_row(int peer, int bank, int slot) const {
+    return lane(peer) + combine_rows_ + product(bank, combine_bank_) + product(slot, combine_row_);
+  }
+  SLUICE_INLINE constexpr std::size_t lane(int peer) const { return product(peer, lane_); }
+
+ private:
+  static constexpr std::size_t wide(int value) noexcept { return static_cast<std::size_t>(value); }
+  static constexpr std::uint32_t narrow(std::size_t value) noexcept {
+    return static_cast<std::uint32_t>(value);
+  }
+  SLUICE_INLINE static constexpr std::uint64_t product(int index, std::size_t stride) {
+    return std::uint64_t{static_cast<std::uint32_t>(index)} * static_cast<std::uint32_t>(stride);
+  }
+
+  PacketShape shape_;
+  bool valid_ = false;
+  // Within a lane, of bank 0; then strides.
+  std::uint32_t cells_ = 0;
+  std::uint32_t counts_ = 0;
+  std::uint32_t routes_ = 0;
+  std::uint32_t dispatch_rows_ = 0;
+  std::uint32_t given_weights_ = 0;
+  std::uint32_t answers_ = 0;
+  std::uint32_t row_weights_ = 0;
+  std::uint32_t combine_rows_ = 0;
+  std::uint32_t dispatch_row_ = 0;
+  std::uint32_t dispatch_bank_ = 0;
+  std::uint32_t combine_row_ = 0;
+  std::uint32_t combine_bank_ = 0;
+  std::uint32_t route_row_ = 0;
+  std::uint32_t weight_row_ = 0;
+  std::uint32_t lane_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace sluice::window

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "sluice/communicator.hpp"
+
+namespace sluice::support {
+
+/// Where a rank's tensors lie and what its calls need there. The host's by default; a suite that runs
+/// on GPUs sets one for every rank's thread. Test tensors stay in memory that the host can read, too.
+class Place {
+ public:
+  virtual ~Place() = default;
+  virtual Device device() const { return Device::cpu; }
+  /// Memory for a tensor, 64-byte aligned.
+  virtual std::shared_ptr<void> allocate(std::size_t bytes);
+  /// Stream of all calls.
+  virtual void* stream() const { return nullptr; }
+  /// Waits for all calls.
+  virtual void finish() {}
+  /// A copy in host memory.
+  virtual std::vector<std::byte> read(const void* from, std::size_t bytes);
+  /// What a communicator needs here.
+  virtual void adapt(CommunicatorOptions& /*options*/) const {}
+};
+
+/// That of this thread.
+Place& place();
+/// Sets it, or the host's with null. Not owned.
+void set_place(Place* place);
+
+}  // namespace sluice::support

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+#include "memory/cuda/device_memory.hpp"
+
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "bootstrap/group.hpp"
+#include "memory/cuda/device_guard.hpp"
+#include "memory/mapping.hpp"
+#include "sluice/world.hpp"
+#include "unit/bootstrap/ranks.hpp"
+
+namespace sluice::memory {
+namespace {
+
+using std::chrono::seconds;
+
+#define SLUICE_SKIP_WITHOUT_GPU()                                               \
+  if (const auto unit_of_gpu = DeviceMemory::granularity(0); !unit_of_gpu.ok()) \
+  GTEST_SKIP() << "no GPU in this machine: " << unit_of_gpu.status().to_string()
+
+unsigned char byte_at(const DeviceMemory& memory, std::size_t at) {
+  unsigned char byte = 0;
+  if (cudaMemcpy(&byte, memory.base() + at, 1, cudaMemcpyDeviceToHost) != cudaSuccess) return 0xEE;
+  return byte;
+}
+
+// Exit codes: 0 is good, 77 no GPU, others name the step.
+int write_to_all_peers(int rank, int size, const std::string& rendezvous) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) return 77;
+  const int device = rank % count;
+  if (cudaSetDevice(device) != cudaSuccess) return 2;
+  auto world = World::join(rank, size, rendezvous, WorldOptions{seconds(60)});
+  if (!world.ok()) return 3;
+  const std::size_t part = std::size_t{1} << 20;
+  const std::size_t bytes = part * static_cast<std::size_t>(size);
+  auto own = DeviceMemory::create(device, bytes, 0xFF);
+  auto file = own.ok() ? own->share() : Result<base::Descriptor>(own.status());
+  auto files = world->group()->exchange_files(file, base::Deadline::after(seconds(60)));
+  if (!files.ok()) return 4;
+  const std::size_t mine = static_cast<std::size_t>(rank) * part;
+  std::vector<DeviceMemory> peers;
+  for (const base::Descriptor& peer : *files) {
+    auto memory = DeviceMemory::import(device, peer, bytes);
+    if (!memory.ok()) return 5;
+    peers.push_back(std::move(*memory));
+    if (cudaMemset(peers.back().base() + mine, 'a' + rank, part) != cudaSuccess) return 6;
+  }
+  if (cudaDeviceSynchronize() != cudaSuccess || !world->barrier().ok()) return 7;
+  for (std::size_t writer = 0; writer < files->size(); ++writer) {
+    for (const std::size_t at : {writer * part, (writer + 1) * part - 1}) {
+      if (byte_at(*own, at) != static_cast<unsigned char>('a' + writer)) return 8;
+    }
+  }
+  return world->leave(seconds(60)).ok() ? 0 : 9;
+}
+
+// The first test here: a forked child can use no GPU once its parent has used one.
+TEST(DeviceMemory, ProcessesWriteIntoEachOthersMemory) {
+  SLUICE_SKIP_FORK_UNDER_TSAN();
+  constexpr int kSize = 4;
+  const std::string rendezvous = testing::new_rendezvous();
+  testing::ForkedRanks ranks(kSize,
+                             [&](int rank) { return write_to_all_peers(rank, kSize, rendezvous); });
+  std::array<int, kSize> codes{};
+  for (int rank = 0; rank < kSize; ++rank) {
+    codes[static_cast<std::size_t>(rank)] = ranks.exit_code(rank);
+  }
+  if (codes[0] == 77) GTEST_SKIP() << "no GPU in this machine";
+  for (const int code : codes) EXPECT_EQ(code, 0);
+}
+
+TEST(DeviceMemory, WithoutAGpuItSaysSo) {
+  auto memory = DeviceMemory::create(0, 4096, 0);
+  if (memory.ok()) GTEST_SKIP() << "there is a GPU in this machine";
+  EXPECT_EQ(memory.status().code(), StatusCode::unavailable);
+  EXPECT_NE(memory.status().message().find("GPU"), std::string::npos);
+  EXPECT_NE(memory.status().message().find("cudaError"), std::string::npos);
+  auto file = create_memory_file(4096, false);
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(DeviceMemory::import(0, *file, 4096).status().code(), StatusCode::unavailable);
+  EXPECT_EQ(DeviceMemory::granularity(0).status().code(), StatusCode::unavailable);
+  EXPECT_FALSE(DeviceGuard(0).status().ok());
+}
+
+TEST(DeviceMemory, AnEmptyOneIsHarmless) {
+  DeviceMemory memory;
+  EXPECT_EQ(memory.base(), nullptr);
+  EXPECT_EQ(memory.bytes(), 0U);
+  auto file = memory.share();
+  ASSERT_TRUE(file.ok());
+  EXPECT_FALSE(file->open());
+}
+
+TEST(DeviceMemory, TwoMappingsSeeOneMemory) {
+  SLUICE_SKIP_WITHOUT_GPU();
+  const std::size_t unit = *DeviceMemory::granularity(0);
+  auto own = DeviceMemory::create(0, unit + 1, 0x5A);
+  ASSERT_TRUE(own.ok()) << own.status().to_string();
+  EXPECT_EQ(own->bytes(), 2 * unit);
+  EXPECT_EQ(byte_at(*own, 0), 0x5A);
+  EXPECT_EQ(byte_at(*own, own->bytes() - 1), 0x5A);
+
+  auto file = own->share();
+  ASSERT_TRUE(file.ok()) << file.status().to_string();
+  EXPECT_NE(::fcntl(file->number(), F_GETFD) & FD_CLOEXEC, 0);
+  auto other = DeviceMemory::import(0, *file, unit + 1);
+  ASSERT_TRUE(other.ok()) << other.status().to_string();
+  file->reset();
+  EXPECT_EQ(other->bytes(), own->bytes());
+  EXPECT_NE(other->base(), own->base());
+  ASSERT_EQ(cudaMemset(other->base() + unit, 0x11, 100), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(byte_at(*own, unit - 1), 0x5A);
+  EXPECT_EQ(byte_at(*own, unit + 99), 0x11);
+  EXPECT_EQ(byte_at(*own, unit + 100), 0x5A);
+
+  *own = {};  // The other mapping keeps the memory.
+  DeviceMemory moved = std::move(*other);
+  EXPECT_EQ(other->base(), nullptr);
+  EXPECT_EQ(byte_at(moved, unit), 0x11);
+  // A thread that has used no GPU may let it go.
+  std::thread([last = std::move(moved)]() mutable { last = {}; }).join();
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST(DeviceMemory, WhatCannotBeIsAStatusAndLeaksNothing) {
+  SLUICE_SKIP_WITHOUT_GPU();
+  const std::size_t unit = *DeviceMemory::granularity(0);
+  ASSERT_TRUE(DeviceMemory::create(0, unit, 0).ok());  // What the first use takes, it takes now.
+  std::size_t free_before = 0;
+  std::size_t total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&free_before, &total), cudaSuccess);
+  for (int round = 0; round < 20; ++round) {
+    for (const std::size_t bytes : {2 * total, std::numeric_limits<std::size_t>::max()}) {
+      auto refused = DeviceMemory::create(0, bytes, 0);
+      ASSERT_FALSE(refused.ok());
+      EXPECT_EQ(refused.status().code(), StatusCode::out_of_memory) << refused.status().to_string();
+    }
+    for (const int device : {-1, 1000}) {
+      auto refused = DeviceMemory::create(device, unit, 0);
+      EXPECT_EQ(refused.status().code(), StatusCode::invalid_argument);
+    }
+    auto own = DeviceMemory::create(0, 64 * unit, 0);
+    ASSERT_TRUE(own.ok());
+    auto file = own->share();
+    ASSERT_TRUE(file.ok());
+    EXPECT_FALSE(DeviceMemory::import(0, *file, 65 * unit).ok());  // More than there is.
+    EXPECT_EQ(DeviceMemory::import(0, base::Descriptor(), unit).status().code(),
+              StatusCode::invalid_argument);
+    auto no_memory = create_memory_file(4096, false);
+    ASSERT_TRUE(no_memory.ok());
+    EXPECT_FALSE(DeviceMemory::import(0, *no_memory, unit).ok());
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "an error that sticks";
+  }
+  std::size_t free_after = 0;
+  ASSERT_EQ(cudaMemGetInfo(&free_after, &total), cudaSuccess);
+  EXPECT_GE(free_after + 32 * unit, free_before);
+  auto none = DeviceMemory::create(0, 0, 0);
+  ASSERT_TRUE(none.ok());
+  EXPECT_EQ(none->base(), nullptr);
+}
+
+TEST(DeviceGuard, RestoresTheDeviceBefore) {
+  SLUICE_SKIP_WITHOUT_GPU();
+  int count = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
+  // A thread that has chosen no GPU, then one that has.
+  std::thread([count] {
+    for (const bool chosen : {false, true}) {
+      if (chosen) {
+        ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+      }
+      for (int device = 0; device < count; ++device) {
+        int now = -1;
+        {
+          const DeviceGuard guard(device);
+          ASSERT_TRUE(guard.status().ok()) << guard.status().to_string();
+          ASSERT_EQ(cudaGetDevice(&now), cudaSuccess);
+          EXPECT_EQ(now, device);
+        }
+        ASSERT_EQ(cudaGetDevice(&now), cudaSuccess);
+        EXPECT_EQ(now, 0);
+      }
+    }
+    EXPECT_FALSE(DeviceGuard(count).status().ok());
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  }).join();
+}
+
+}  // namespace
+}  // namespace sluice::memory

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+//
+// Regions of a window of packets never overlap, lie inside it and are aligned for what is stored
+// there, by brute force over every address that the engine asks for; and tags.
+#include "window/packet_layout.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace sluice::window {
+namespace {
+
+struct Region {
+  std::size_t begin;
+  std::size_t bytes;
+};
+
+std::vector<Region> regions_of(const PacketLayout& layout) {
+  const PacketShape& shape = layout.shape();
+  std::vector<Region> all;
+  const auto add = [&](std::size_t begin, std::size_t bytes) { all.push_back({begin, bytes}); };
+  const std::size_t weights = static_cast<std::size_t>(layout.weight_packets()) * kPacketBytes;
+  for (int peer = 0; peer < shape.ranks; ++peer) {
+    add(layout.told(peer, protocol::Kind::dispatch), 8);
+    add(layout.told(peer, protocol::Kind::combine), 8);
+    for (int bank = 0; bank < shape.banks; ++bank) {
+      for (int kind = 0; kind < protocol::kCellKinds; ++kind) {
+        add(layout.cell(peer, static_cast<protocol::CellKind>(kind), bank), kPacketBytes);
+      }
+      for (int expert = 0; expert < shape.local_experts; ++expert) {
+        add(layout.count(peer, bank, expert), 8);
+      }
+      for (int slot = 0; slot < shape.tokens; ++slot) {
+        for (int k = 0; k < shape.top_k; ++k) add(layout.route(peer, bank, slot, k), kPacketBytes);
+        add(layout.dispatch_row(peer, bank, slot), shape.dispatch_row_bytes);
+        add(layout.weight(peer, bank, slot), weights);
+        add(layout.answer(peer, bank, slot), kPacketBytes);
+        add(layout.row_weight(peer, bank, slot), weights);
+      }
+      for (int slot = 0; slot < shape.tokens * shape.combine_rows_per_token; ++slot) {
+        add(layout.combine_row(peer, bank, slot), shape.combine_row_bytes);
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<PacketShape> shapes() {
+  std::vector<PacketShape> all;
+  for (const int ranks : {1, 2, 5}) {
+    for (const int top_k : {1, 3, 32}) {
+      for (const int banks : {3, 9}) {
+        for (const int tokens : {1, 7}) {
+          for (const int experts : {1, 6}) {
+            for (const int rows_per_token : {1, 3}) {
+              for (const std::size_t row : {std::size_t{48}, std::size_t{1040}}) {
+                all.push_back(
+                    {ranks, top_k, banks, tokens, experts, rows_per_token, row, row + 96});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+TEST(PacketLayout, RegionsAreApartInsideAndAligned) {
+  for (const PacketShape& shape : shapes()) {
+    const PacketLayout layout(shape);
+    ASSERT_TRUE(layout.valid());
+    std::vector<Region> regions = regions_of(layout);
+    std::sort(regions.begin(), regions.end(),
+              [](const Region& a, const Region& b) { return a.begin < b.begin; });
+    std::size_t end = 0;
+    for (const Region& region : regions) {
+      ASSERT_GE(region.begin, end);
+      ASSERT_EQ(region.begin % std::min<std::size_t>(region.bytes, kPacketBytes), 0U);
+      end = region.begin + region.bytes;
+    }
+    EXPECT_LE(end, layout.bytes());
+  }
+}
+
+TEST(PacketLayout, ALaneBeyond32BitsIsNotValid) {
+  PacketShape shape{16, 8, 9, 512, 64, 32, 65536, 65536};
+  EXPECT_FALSE(PacketLayout(shape).valid());
+  shape.combine_rows_per_token = 1;
+  EXPECT_TRUE(PacketLayout(shape).valid());
+}
+
+TEST(PacketLayout, ScalePacketsOfAUnit) {
+  EXPECT_EQ(scale_packets_per_unit(128, 4), 1);
+  EXPECT_EQ(scale_packets_per_unit(256, 4), 1);
+  EXPECT_EQ(scale_packets_per_unit(64, 4), 2);
+  EXPECT_EQ(scale_packets_per_unit(32, 4), 4);
+  EXPECT_EQ(scale_packets_per_unit(32, 1), 1);
+}
+
+TEST(PacketLayout, TagsDifferFromUnwrittenMemoryAndFromTheirNeighbours) {
+  for (const std::uint64_t epoch :
+       {std::uint64_t{1}, std::uint64_t{0x7FFFFFFE}, std::uint64_t{0x7FFFFFFF},
+        std::uint64_t{0xFFFFFFFF}, std::uint64_t{1} << 40}) {
+    EXPECT_NE(tag_of(epoch), kPoison);
+    EXPECT_NE(tag_of(epoch), tag_of(epoch + 1));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::window
