@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+#include "engine/cuda/resources.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "memory/cuda/cuda_status.hpp"
+#include "memory/cuda/device_guard.hpp"
+
+namespace sluice::engine::cuda {
+namespace {
+
+using memory::cuda_status;
+using memory::DeviceGuard;
+using memory::DeviceMemory;
+
+Status check_config(const EngineConfig& config) {
+  const auto unavailable = [](std::string message) {
+    return Status(StatusCode::unavailable, std::move(message));
+  };
+  if (config.throughput()) {
+    return unavailable("device = cuda with mode = throughput: not done yet, expected mode latency");
+  }
+  if (config.ranks > kPeersMax) {
+    return unavailable(
+        fmt::format("device = cuda with {} ranks, expected at most {}", config.ranks, kPeersMax));
+  }
+  if (config.tokens_max > kTokensMax) {
+    return unavailable(fmt::format("device = cuda with slot_tokens = {}, expected at most {}",
+                                   config.tokens_max, kTokensMax));
+  }
+  if (!window::PacketLayout(config.packets).valid()) {
+    return unavailable(
+        "device = cuda: one rank's part of a window exceeds 4 GiB; expected a smaller "
+        "slot_tokens, hidden or in_flight");
+  }
+  return {};
+}
+
+Status choose_device(const EngineConfig& config, Resources& resources) {
+  int count = 0;
+  if (Status status = cuda_status(cudaGetDeviceCount(&count), "looking for a GPU"); !status.ok()) {
+    return status;
+  }
+  resources.device = config.options.device_index;
+  if (resources.device < 0) {
+    if (Status status = cuda_status(cudaGetDevice(&resources.device), "current GPU");
+        !status.ok()) {
+      return status;
+    }
+  }
+  if (resources.device >= count) {
+    return {StatusCode::invalid_argument,
+            fmt::format("device_index = {}, expected 0 to {}", resources.device, count - 1)};
+  }
+  return cuda_status(cudaDeviceGetAttribute(&resources.processors, cudaDevAttrMultiProcessorCount,
+                                            resources.device),
+                     "multiprocessors");
+}
+
+template <typename T>
+Status copy_to_device(const T* from, std::size_t count, DevicePointer& to) {
+  void* memory = nullptr;
+  const std::size_t bytes = std::max<std::size_t>(count * sizeof(T), 1);
+  if (Status status = cuda_status(cudaMalloc(&memory, bytes), "GPU memory"); !status.ok()) {
+    return status;
+  }
+  to = DevicePointer(memory, free_device);
+  return from == nullptr
+             ? cuda_status(cudaMemset(memory, 0, bytes), "GPU memory")
+             : cuda_status(cudaMemcpy(memory, from, bytes, cudaMemcpyDefault), "GPU memory");
+}
+
+/// Owners of experts where ranks do not own equal contiguous blocks.
+Status set_owners(const EngineConfig& config, Resources& resources) {
+  Geometry& g = resources.geometry;
+  const int experts = config.shape.experts;
+  const int per_rank = experts / config.ranks;
+  bool contiguous = experts % config.ranks == 0;
+  std::vector<std::uint16_t> owners;
+  for (int expert = 0; expert < experts; ++expert) {
+    const int rank = config.map.rank_of(expert);
+    contiguous = contiguous && rank == expert / per_rank;
+    owners.push_back(static_cast<std::uint16_t>(rank << kLocalBits | config.map.local_of(expert)));
+  }
+  if (contiguous) {
+    g.experts_divisor = Divisor(per_rank);
+    return {};
+  }
+  const Status status = copy_to_device(owners.data(), owners.size(), resources.owners);
+  g.owners = static_cast<const std::uint16_t*>(resources.owners.get());
+  return status;
+}
+
+/// Everything that needs no peer: this rank's window, zeroed signals, state.
+Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& window) {
+  if (Status status = check_config(config); !status.ok()) return status;
+  if (Status status = choose_device(config, resources); !status.ok()) return status;
+  const DeviceGuard guard(resources.device);
+  if (!guard.status().ok()) return guard.status();
+  const window::PacketLayout layout(config.packets);
+  Result<DeviceMemory> made = DeviceMemory::create(resources.device, layout.bytes(), 0xFF);
+  if (!made) return made.status();
+  window = std::move(made).value();
+  for (int peer = 0; peer < config.ranks; ++peer) {
+    if (Status status = cuda_status(
+            cudaMemset(window.base() + layout.lane(peer), 0, layout.told_bytes()), "window");
+        !status.ok()) {
+      return status;
+    }
+  }
+  if (Status status = copy_to_device<State>(nullptr, 1, resources.state); !status.ok()) {
+    return status;
+  }
+  void* board = nullptr;
+  if (Status status = cuda_status(
+          cudaHostAlloc(&board, sizeof(Board), cudaHostAllocMapped | cudaHostAllocPortable),
+          "host memory");
+      !status.ok()) {
+    return status;
+  }
+  resources.board = DevicePointer(board, free_host);
+  *static_cast<Board*>(board) = Board();
+  if (Status status = set_owners(config, resources); !status.ok()) return status;
+  if (Status status = copy_to_device<SavedRoutes>(
+          nullptr, static_cast<std::size_t>(config.options.in_flight), resources.saved);
+      !status.ok()) {
+    return status;
+  }
+  // Loading a kernel later could wait for one that spins.
+  for (int (*const load)() : {load_dispatch_kernels, load_combine_kernels, load_padding_kernel}) {
+    if (Status status = cuda_status(static_cast<cudaError_t>(load()), "loading kernels");
+        !status.ok()) {
+      return status;
+    }
+  }
+  return cuda_status(cudaDeviceSynchronize(), "preparing the GPU");
+}
+
+}  // namespace
+
+void free_device(void* at) {
+  (void)cudaFree(at);
+}
+void free_host(void* at) {
+  (void)cudaFreeHost(at);
+}
+
+Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& group,
+                                 base::Deadline deadline) {
+  Resources resources;
+  DeviceMemory window;
+  Status status = prepare(config, resources, window);
+  Result<base::Descriptor> file =
+      status.ok() ? window.share() : Result<base::Descriptor>(std::move(status));
+  Result<std::vector<base::Descriptor>> files = group.exchange_files(file, deadline);
+  if (!files) return files.status();
+
+  // Which GPU every rank is on.
+  std::array<char, 32> name{};
+  (void)cudaDeviceGetPCIBusId(name.data(), static_cast<int>(name.size()), resources.device);
+  Result<std::vector<std::string>> places = group.all_gather(name.data(), deadline);
+  if (!places) return places.status();
+  const std::string& place = (*places)[static_cast<std::size_t>(config.rank)];
+  resources.sharers = static_cast<int>(std::count(places->begin(), places->end(), place));
+
+  const window::PacketLayout layout(config.packets);
+  Status mapped;
+  for (int rank = 0; rank < config.ranks && mapped.ok(); ++rank) {
+    if (rank == config.rank) {
+      resources.windows.push_back(std::move(window));
+      continue;
+    }
+    Result<DeviceMemory> memory = DeviceMemory::import(
+        resources.device, (*files)[static_cast<std::size_t>(rank)], layout.bytes());
+    if (!memory) {
+      mapped = {memory.status().code(),
+                fmt::format("window of rank {} (GPU {}): {}", rank,
+                            (*places)[static_cast<std::size_t>(rank)], memory.status().message())};
+    } else {
+      resources.windows.push_back(std::move(memory).value());
+    }
+  }
+  // All ranks go on, or none does.
+  Result<std::vector<base::Descriptor>> agreed = group.exchange_files(
+      mapped.ok() ? Result<base::Descriptor>(base::Descriptor()) : Result<base::Descriptor>(mapped),
+      deadline);
+  if (!agreed) return agreed.status();
+
+  Geometry& g = resources.geometry;
+  g.rank = config.rank;
+  g.ranks = config.ranks;
+  g.top_k = config.shape.top_k;
+  g.hidden = config.shape.hidden;
+  g.experts = config.shape.experts;
+  g.local_experts = config.local_experts();
+  g.top_k_divisor = Divisor(config.shape.top_k);
+  g.ranks_divisor = Divisor(config.ranks);
+  g.fingerprint = config.fingerprint;
+  g.layout = layout;
+  for (int rank = 0; rank < config.ranks; ++rank) {
+    g.window[rank] = resources.windows[static_cast<std::size_t>(rank)].base();
+  }
+  g.state = static_cast<State*>(resources.state.get());
+  g.board = static_cast<Board*>(resources.board.get());
+  return resources;
+}
+
+}  // namespace sluice::engine::cuda
