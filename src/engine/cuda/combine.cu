@@ -22,6 +22,7 @@ struct Record {
   int home = -1;
   int token = 0;
   int row = Handle::kRowAbsent;
+  int expert = -1;
   float weight = 0.0F;
 };
 
@@ -31,8 +32,9 @@ __device__ __forceinline__ Record read_record(const HandleArrays& handle, const 
   record.home = handle.record_rank()[index];
   record.token = handle.record_token()[index];
   if (lane < g.top_k) {
-    const int at = index * g.top_k + lane;
+    const std::int64_t at = std::int64_t{index} * g.top_k + lane;
     record.row = handle.route_rows()[at];
+    record.expert = handle.local_ids()[at];
     record.weight = handle.local_weights()[at];
   }
   return record;
@@ -65,25 +67,6 @@ __device__ __forceinline__ float merged_weight(int expert, float weight, std::ui
     }
   }
   return routes > 1 && ((mask >> lane) & 1U) != 0 ? sum : weight;
-}
-
-/// What a record with duplicate routes comes to: lane k has its weight, all know what was answered.
-struct Merged {
-  float weight;
-  std::uint32_t answered;
-};
-__device__ __noinline__ Merged merge_routes(const std::int32_t* experts, int top_k, int row,
-                                            float weight) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int expert = lane < top_k ? experts[lane] : -1;
-  const std::uint32_t present = lanes_with(row != Handle::kRowAbsent);
-  const std::uint32_t stored = lanes_with(row >= 0);
-  Merged merged{merged_weight(expert, weight, present, lane), stored};
-#pragma unroll 1
-  for (std::uint32_t left = stored; left != 0; left &= left - 1) {
-    merged.answered |= routes_to_same(expert, present, __ffs(static_cast<int>(left)) - 1);
-  }
-  return merged;
 }
 
 /// Sum over the lanes in `mask`, ascending from +0; the same in all lanes.
@@ -152,12 +135,12 @@ struct Packets {
 };
 
 /// Eight elements of y, as loaded.
-template <int kInput>
+template <int kInput, bool kAligned>
 struct Elements {
   uint4 words[kInput / 2];
-  __device__ __forceinline__ void load(const std::byte* at, bool aligned) {
+  __device__ void load(const std::byte* at) {
 #pragma unroll
-    for (int i = 0; i < kInput / 2; ++i) words[i] = load_bytes<kInput>(at + 16 * i, aligned);
+    for (int i = 0; i < kInput / 2; ++i) words[i] = load_bytes<kAligned, kInput>(at + 16 * i);
   }
   __device__ void floats(float (&v)[kLaneElements], DType dtype) const {
     if constexpr (kInput == 2) {
@@ -251,69 +234,69 @@ __device__ __forceinline__ void send_weights_to(const Combine& c, std::byte* out
   }
 }
 
-/// The rows of one step of a record: the first of them are asked for ahead.
+/// The sum of the rows of the routes in `left`, pushed home.
 template <typename Traits>
-struct Rows {
-  static constexpr int kAhead = 4;
-  typename Traits::Input y[kAhead];
-
-  /// Asks for the next rows of the lanes in `left`; returns the lanes that remain.
-  __device__ __forceinline__ std::uint32_t ask(const CombineArgs& a, int own_row,
-                                               std::uint32_t left, int element) {
-    std::byte* const own = own_row >= 0 ? row_at(a.y, own_row) : nullptr;
+__device__ __forceinline__ void push_sum(const Combine& c, const Record& record, std::uint32_t left,
+                                         int element, int lane) {
+  const CombineArgs& a = c.a;
+  const Geometry& g = c.g;
+  const bool inside = element < g.hidden;
+  float sum[kLaneElements] = {};
+#pragma unroll 1
+  while (left != 0) {
+    constexpr int kRows = 4;  // in flight
+    typename Traits::Input y[kRows];
+    float weight[kRows];
+    int rows = 0;
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const std::byte* row = pointer_of(own, (__ffs(static_cast<int>(left)) - 1) & 31);
-      if (left != 0 && element < a.geometry.hidden) {
-        y[i].load(row + element * Traits::kInput, Traits::kCommon || a.aligned);
-      }
-      left &= left - 1;
-    }
-    return left;
-  }
-  /// Adds them. `left` as given to ask().
-  __device__ __forceinline__ void add(const CombineArgs& a, float own_weight, std::uint32_t left,
-                                      float (&sum)[kLaneElements]) const {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const float weight = __shfl_sync(~0U, own_weight, (__ffs(static_cast<int>(left)) - 1) & 31);
+    for (int i = 0; i < kRows; ++i) {
       if (left == 0) break;
+      const int k = __ffs(static_cast<int>(left)) - 1;
       left &= left - 1;
+      const int row = __shfl_sync(~0U, record.row, k);
+      weight[i] = __shfl_sync(~0U, record.weight, k);
+      if (inside) y[i].load(row_at(a.y, row) + element * Traits::kInput);
+      ++rows;
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      if (i >= rows) break;
       float v[kLaneElements];
       y[i].floats(v, a.y_dtype);
 #pragma unroll
-      for (int e = 0; e < kLaneElements; ++e) sum[e] = __fmaf_rn(weight, v[e], sum[e]);
+      for (int e = 0; e < kLaneElements; ++e) sum[e] = __fmaf_rn(weight[i], v[e], sum[e]);
     }
   }
-};
-
-/// The routes of a record whose rows are summed.
-__device__ __forceinline__ std::uint32_t summed_routes(const Record& record, bool rank_major) {
-  const std::uint32_t stored = lanes_with(record.row >= 0);
-  return rank_major ? stored & (~stored + 1) : stored;
+  if (!inside) return;
+  typename Traits::Output packets;
+  packets.encode(sum, a.codec);
+  packets.store(
+      out_at(g, record.home, g.layout.combine_row(g.rank, c.bank, c.slot(record.token, 0))),
+      element);
 }
 
-/// A step of one record: its partial sum, whose first rows are asked for, or with `single` its rows.
+/// A step of one record: its partial sum, or with `single` its rows.
 template <typename Traits>
-__device__ __forceinline__ void send_record(Combine& c, Record record, Rows<Traits>& rows,
-                                            int index, int step, int lane) {
+__device__ __forceinline__ void send_record(Combine& c, Record record, int step, int lane) {
   const CombineArgs& a = c.a;
   const Geometry& g = c.g;
   const int home = record.home;
   const int token = record.token;
   if (home < 0 || ((c.suspects >> home) & 1U) != 0) return;
   const bool rank_major = c.layout == static_cast<std::uint8_t>(Layout::rank_major);
-  const bool weighted = !rank_major && (Traits::kCommon || !a.plain_sum);
-  if (!Traits::kCommon && !Traits::kSingle && a.weights_given && weighted) {
+  const bool weighted = !rank_major && !a.plain_sum;
+  if (!Traits::kSingle && a.weights_given && weighted) {
     record.weight = await_weight(c, home, token, lane);
   }
   const std::uint32_t stored = lanes_with(record.row >= 0);
   std::uint32_t answered = stored;
   if (lanes_with(record.row == Handle::kRowDuplicate) != 0) {
-    const Merged merged =
-        merge_routes(c.handle.local_ids() + index * g.top_k, g.top_k, record.row, record.weight);
-    record.weight = merged.weight;
-    answered = merged.answered;
+    const std::uint32_t present = lanes_with(record.row != Handle::kRowAbsent);
+    record.weight = merged_weight(record.expert, record.weight, present, lane);
+#pragma unroll 1
+    for (std::uint32_t left = stored; left != 0; left &= left - 1) {
+      answered |= routes_to_same(record.expert, present, __ffs(static_cast<int>(left)) - 1);
+    }
   }
   if (!weighted) record.weight = 1.0F;
 
@@ -321,23 +304,24 @@ __device__ __forceinline__ void send_record(Combine& c, Record record, Rows<Trai
     store_packet(out_at(g, home, g.layout.answer(g.rank, c.bank, token)),
                  make_uint4(c.tag, answered, static_cast<std::uint32_t>(c.signature), stored));
   }
-  if (!Traits::kCommon && step == 0 && a.row_weights != nullptr) {
+  if (step == 0 && a.row_weights != nullptr) {
     float value = 0.0F;
     if (record.row >= 0) {  // Of rank_major: the record's own row.
       value = a.row_weights[record.row * a.row_weights_stride[0] + lane * a.row_weights_stride[1]];
     }
     send_weights_to(c, out_at(g, home, g.layout.row_weight(g.rank, c.bank, token)), value, lane);
   }
+  if (stored == 0) return;
 
   const int element = step * kStepElements + lane * kLaneElements;
   if constexpr (Traits::kSingle) {
 #pragma unroll 1
-    for (std::uint32_t left = lanes_with(record.row >= 0); left != 0; left &= left - 1) {
+    for (std::uint32_t left = stored; left != 0; left &= left - 1) {
       const int k = __ffs(static_cast<int>(left)) - 1;
       const int row = __shfl_sync(~0U, record.row, k);
       if (element >= g.hidden) continue;
       typename Traits::Input y;
-      y.load(row_at(a.y, row) + element * Traits::kInput, Traits::kCommon || a.aligned);
+      y.load(row_at(a.y, row) + element * Traits::kInput);
       float v[kLaneElements];
       y.floats(v, a.y_dtype);
       typename Traits::Output packets;
@@ -346,23 +330,7 @@ __device__ __forceinline__ void send_record(Combine& c, Record record, Rows<Trai
                     element);
     }
   } else {
-    std::uint32_t left = summed_routes(record, rank_major);
-    if (left == 0) return;
-    std::byte* const out = out_at(g, home, g.layout.combine_row(g.rank, c.bank, c.slot(token, 0)));
-    float sum[kLaneElements] = {};
-    rows.add(a, record.weight, left, sum);
-#pragma unroll
-    for (int i = 0; i < Rows<Traits>::kAhead; ++i) left &= left - 1;
-#pragma unroll 1
-    while (left != 0) {
-      const std::uint32_t next = rows.ask(a, record.row, left, element);
-      rows.add(a, record.weight, left, sum);
-      left = next;
-    }
-    if (element >= g.hidden) return;
-    typename Traits::Output packets;
-    packets.encode(sum, a.codec);
-    packets.store(out, element);
+    push_sum<Traits>(c, record, rank_major ? stored & (~stored + 1) : stored, element, lane);
   }
 }
 
@@ -370,23 +338,22 @@ __device__ __forceinline__ void send_record(Combine& c, Record record, Rows<Trai
 struct HomeToken {
   int expert = -1;
   int owner = -1;
+  float weight = 0.0F;
   std::uint32_t expected = 0;
   std::uint32_t answered = 0;
 };
 
-__device__ __forceinline__ HomeToken read_token(const Geometry& g, const HandleArrays& handle,
+__device__ __forceinline__ HomeToken read_token(const CombineArgs& a, const HandleArrays& handle,
                                                 int token, int lane) {
+  const Geometry& g = a.geometry;
   HomeToken home;
-  if (lane < g.top_k) home.expert = handle.topk_ids()[token * g.top_k + lane];
+  if (lane < g.top_k) {
+    home.expert = handle.topk_ids()[token * g.top_k + lane];
+    home.weight = a.weights != nullptr
+                      ? a.weights[token * a.weights_stride[0] + lane * a.weights_stride[1]]
+                      : handle.topk_weights()[token * g.top_k + lane];
+  }
   return home;
-}
-
-/// Lane k: the weight of route k, given to combine or else to its dispatch.
-__device__ __forceinline__ float read_weight(const CombineArgs& a, const HandleArrays& handle,
-                                             int token, int lane) {
-  if (lane >= a.geometry.top_k) return 0.0F;
-  return a.weights != nullptr ? a.weights[token * a.weights_stride[0] + lane * a.weights_stride[1]]
-                              : handle.topk_weights()[token * a.geometry.top_k + lane];
 }
 
 /// Ranks that the token went to.
@@ -396,34 +363,27 @@ __device__ __forceinline__ std::uint32_t find_ranks(const Geometry& g, HomeToken
   return __reduce_or_sync(~0U, home.owner >= 0 ? 1U << home.owner : 0U);
 }
 
-/// What the sum of a token is multiplied by of whose routes only some were answered.
-__device__ __noinline__ float surviving_scale(float weight, std::uint32_t expected,
-                                              std::uint32_t answered) {
-  const float whole = ordered_sum(weight, expected);
-  const float surviving = ordered_sum(weight, answered);
-  return whole != surviving ? whole / surviving : 1.0F;
-}
-
 /// What comes after the sum: scaling, further addends, rounding, the store.
 template <typename Traits>
 __device__ __forceinline__ void finish_token(const Combine& c, const HomeToken& home, int token,
                                              int step, float (&sum)[kLaneElements], int lane) {
   const CombineArgs& a = c.a;
-  const bool aligned = Traits::kCommon || a.aligned;
   const std::uint32_t lost = home.expected & ~home.answered;
   float scale = 1.0F;
-  if (lost != 0) {
-    if (home.answered != 0 && a.renormalize) {
-      scale = surviving_scale(read_weight(a, c.handle, token, lane), home.expected, home.answered);
+  if (lost != 0 && home.answered != 0 && a.renormalize) {
+    const float whole = ordered_sum(home.weight, home.expected);
+    const float surviving = ordered_sum(home.weight, home.answered);
+    if (whole != surviving) scale = whole / surviving;
+  }
+  if (step == 0) {
+    if (a.surviving_weight != nullptr) {
+      const float surviving = ordered_sum(home.weight, home.answered);
+      if (lane == 0) a.surviving_weight[token * a.surviving_stride] = surviving;
     }
-    if (step == 0 && lane == 0) {
-      atomicAdd_system(&c.g.board->totals[static_cast<int>(Kind::combine)].lost_routes,
+    if (lost != 0 && lane == 0) {
+      atomicAdd_system(&c.g.board->totals[1].lost_routes,
                        static_cast<unsigned long long>(__popc(lost)));
     }
-  }
-  if (!Traits::kCommon && step == 0 && a.surviving_weight != nullptr) {
-    const float surviving = ordered_sum(read_weight(a, c.handle, token, lane), home.answered);
-    if (lane == 0) a.surviving_weight[token * a.surviving_stride] = surviving;
   }
   const int element = step * kStepElements + lane * kLaneElements;
   if (element >= c.g.hidden) return;
@@ -431,25 +391,23 @@ __device__ __forceinline__ void finish_token(const Combine& c, const HomeToken& 
 #pragma unroll
     for (float& value : sum) value = value * scale;
   }
-  if constexpr (!Traits::kCommon) {
 #pragma unroll 1
-    for (int x = 0; x < a.extras; ++x) {
-      float v[kLaneElements];
-      load_floats(row_at(a.extra[x], token), element, a.extra_dtype[x], aligned, v);
+  for (int x = 0; x < a.extras; ++x) {
+    float v[kLaneElements];
+    load_floats<Traits::kAligned>(row_at(a.extra[x], token), element, a.extra_dtype[x], v);
 #pragma unroll
-      for (int e = 0; e < kLaneElements; ++e) sum[e] = sum[e] + v[e];
-    }
+    for (int e = 0; e < kLaneElements; ++e) sum[e] = sum[e] + v[e];
   }
   std::byte* const out = row_at(a.out, token);
   if (a.out_dtype != DType::f32) {
-    store_bytes<2>(out + element * 2, halves_of_floats(sum, a.out_dtype), aligned);
+    store_bytes<Traits::kAligned, 2>(out + element * 2, halves_of_floats(sum, a.out_dtype));
   } else {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      store_bytes<4>(out + element * 4 + 16 * i,
-                     make_uint4(__float_as_uint(sum[4 * i]), __float_as_uint(sum[4 * i + 1]),
-                                __float_as_uint(sum[4 * i + 2]), __float_as_uint(sum[4 * i + 3])),
-                     aligned);
+      store_bytes<Traits::kAligned, 4>(
+          out + element * 4 + 16 * i,
+          make_uint4(__float_as_uint(sum[4 * i]), __float_as_uint(sum[4 * i + 1]),
+                     __float_as_uint(sum[4 * i + 2]), __float_as_uint(sum[4 * i + 3])));
     }
   }
 }
@@ -462,58 +420,51 @@ __device__ __forceinline__ void sum_token(Combine& c, HomeToken home, int token,
   const Geometry& g = c.g;
   const int element = step * kStepElements + lane * kLaneElements;
   const bool inside = element < g.hidden;
-  const auto stride = static_cast<std::uint32_t>(g.layout.lane(1));  // From rank to rank.
-  std::byte* const row = in_at(g, g.layout.combine_row(0, c.bank, c.slot(token, 0)));
   std::uint32_t ranks = find_ranks(g, home);
   float sum[kLaneElements] = {};
 #pragma unroll 1
   while (ranks != 0) {
     constexpr int kRanks = 4;  // awaited at a time
     Packets packets[kRanks];
-    std::byte* from[kRanks];
-    std::uint32_t bits[kRanks];  // 0: no rank
-    std::uint32_t awaited = 0;
-#pragma unroll
-    for (int i = 0; i < kRanks; ++i) {
-      bits[i] = ranks & (~ranks + 1);
-      ranks ^= bits[i];
-      awaited |= bits[i];
-      from[i] = row + std::uint64_t{stride} * static_cast<std::uint32_t>(31 - __clz(bits[i] | 1));
-    }
-    const bool asks = ((awaited >> lane) & 1U) != 0;
-    std::uint32_t given = 0;  // Ranks whose sum comes.
+    std::uint32_t mask[kRanks];
+    std::uint32_t left = ranks;
     std::uint32_t given_up = 0;
-    std::uint32_t answered = 0;  // Lane r: by rank r.
 #pragma unroll 1
     for (;;) {
-      // Pair with the stores of send_record() of the peers.
-      uint4 answer = make_uint4(0, 0, 0, 0);
-      if (asks) answer = load_packet(in_at(g, g.layout.answer(lane, c.bank, token)));
+      std::uint32_t late = 0;  // Ranks whose answer has not come.
+      bool here = true;
+      left = ranks;
 #pragma unroll
       for (int i = 0; i < kRanks; ++i) {
-        packets[i] = {};
-        if (inside && bits[i] != 0) packets[i].load(from[i], element);
+        mask[i] = 0;
+        if (left == 0) continue;
+        const int rank = __ffs(static_cast<int>(left)) - 1;
+        left &= left - 1;
+        // Pair with the stores of send_record() of the peer.
+        const uint4 answer = load_packet(in_at(g, g.layout.answer(rank, c.bank, token)));
+        if (inside) {
+          packets[i].load(in_at(g, g.layout.combine_row(rank, c.bank, c.slot(token, 0))), element);
+        }
+        if (answer.x == c.tag) {
+          mask[i] = answer.z == static_cast<std::uint32_t>(c.signature) ? answer.y : 0;
+          if (mask[i] != 0 && inside && packets[i].empty()) here = false;
+        } else {
+          late |= 1U << rank;
+        }
       }
-      const bool come = answer.x == c.tag;
-      const std::uint32_t late = awaited & ~lanes_with(come);
-      answered = come && answer.z == static_cast<std::uint32_t>(c.signature) ? answer.y : 0;
-      given = awaited & lanes_with(answered != 0);
-      bool here = true;
-#pragma unroll
-      for (int i = 0; i < kRanks; ++i)
-        here = here && ((given & bits[i]) == 0 || !packets[i].empty());
       if (__all_sync(~0U, here && (late & ~given_up) == 0)) break;
-      given_up |= c.give_up(awaited, late);
+      given_up |= c.give_up(ranks & ~left, late);
       if (c.lost) break;
     }
-    given &= ~given_up;
-    const std::uint32_t by_owner = __shfl_sync(~0U, answered, home.owner & 31);
-    home.answered |= lanes_with(home.owner >= 0 && ((given >> home.owner) & 1U) != 0 &&
-                                ((by_owner >> lane) & 1U) != 0);
 #pragma unroll
     for (int i = 0; i < kRanks; ++i) {
-      if ((given & bits[i]) == 0) continue;
-      if (inside) packets[i].clear(from[i], element);
+      if (ranks == left) break;
+      const int rank = __ffs(static_cast<int>(ranks)) - 1;
+      ranks &= ranks - 1;
+      if (mask[i] == 0 || ((given_up >> rank) & 1U) != 0) continue;
+      home.answered |= mask[i] & lanes_with(home.owner == rank);
+      if (!inside) continue;
+      packets[i].clear(in_at(g, g.layout.combine_row(rank, c.bank, c.slot(token, 0))), element);
       float v[kLaneElements];
       packets[i].decode(v, c.a.codec);
 #pragma unroll
@@ -532,8 +483,7 @@ __device__ __forceinline__ void chain_token(Combine& c, HomeToken home, int toke
   const bool inside = element < g.hidden;
   (void)find_ranks(g, home);
   float sum[kLaneElements] = {};
-  const float weight =
-      merged_weight(home.expert, read_weight(c.a, c.handle, token, lane), home.expected, lane);
+  const float weight = merged_weight(home.expert, home.weight, home.expected, lane);
 #pragma unroll 1
   for (std::uint32_t left = home.expected; left != 0; left &= left - 1) {
     const int k = __ffs(static_cast<int>(left)) - 1;
@@ -558,7 +508,7 @@ __device__ __forceinline__ void chain_token(Combine& c, HomeToken home, int toke
     }
     if (!__all_sync(~0U, answered)) continue;
     home.answered |= same;
-    const float w = !Traits::kCommon && c.a.plain_sum ? 1.0F : __shfl_sync(~0U, weight, k);
+    const float w = c.a.plain_sum ? 1.0F : __shfl_sync(~0U, weight, k);
     if (!inside) continue;
     packets.clear(row, element);
     float v[kLaneElements];
@@ -571,7 +521,7 @@ __device__ __forceinline__ void chain_token(Combine& c, HomeToken home, int toke
 
 /// Brings the weights of rank_major rows home.
 __device__ __forceinline__ void take_row_weights(Combine& c, int token, int lane) {
-  HomeToken home = read_token(c.g, c.handle, token, lane);
+  HomeToken home = read_token(c.a, c.handle, token, lane);
   float value = 0.0F;
   std::uint32_t ranks = find_ranks(c.g, home);
 #pragma unroll 1
@@ -597,14 +547,15 @@ __device__ __forceinline__ void take_row_weights(Combine& c, int token, int lane
   }
 }
 
-/// Tokens of a rank up to which latency counts more than evenly used links.
-constexpr int kFewTokens = 16;
-
-/// The index-th record of `records`, counted from `rotation` on.
-__device__ __forceinline__ int rotated(int index, int rotation, int records) {
-  index += rotation;
-  return rotation != 0 && index >= records ? index - records : index;
-}
+/// What a kernel is made for.
+template <int kInputSize, int kCodecSize, bool kSingleChain, bool kAlignedRows>
+struct CombineTraits {
+  static constexpr int kInput = kInputSize;  // bytes of an element of y
+  static constexpr bool kSingle = kSingleChain;
+  static constexpr bool kAligned = kAlignedRows;
+  using Input = Elements<kInput, kAligned>;
+  using Output = Packets<kCodecSize>;
+};
 
 /// Whether the call's tensors are those that the handle's dispatch calls for.
 __device__ __forceinline__ bool fits(const CombineArgs& a, const HandleState& state) {
@@ -614,89 +565,62 @@ __device__ __forceinline__ bool fits(const CombineArgs& a, const HandleState& st
   return a.drop || !a.halves.receive || a.tokens == state.tokens;
 }
 
-/// What a kernel is made for.
-template <int kInputSize, int kCodecSize, bool kSingleChain, bool kCommonCase>
-struct CombineTraits {
-  static constexpr int kInput = kInputSize;  // bytes of an element of y
-  static constexpr bool kSingle = kSingleChain;
-  static constexpr bool kCommon = kCommonCase;
-  using Input = Elements<kInput>;
-  using Output = Packets<kCodecSize>;
-};
-
 template <typename Traits>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     combine_kernel(const __grid_constant__ CombineArgs a) {
-  constexpr bool kCommon = Traits::kCommon;
   __shared__ Block block;
-  __shared__ std::uint32_t parameters;
   const Geometry& g = a.geometry;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const Crew crew;
-  const bool sends = kCommon || a.halves.send;
-  const bool receives = kCommon || a.halves.receive;
-  let_next_start();
-  if (threadIdx.x == kGuardWarp * 32) touch_parameters(a, &parameters);
-
+  const int warps = static_cast<int>(gridDim.x) * kBlockWarps;
+  const int place = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+  const bool last_block = blockIdx.x == gridDim.x - 1;
   const int steps = static_cast<int>(a.steps_divisor.divisor);
-  const int warps = crew.workers * kBlockWarps;
-  const int place = warp * crew.workers + static_cast<int>(blockIdx.x);
-  const int first_index = quotient(place, a.steps_divisor);
-  const int first_element = (place - first_index * steps) * kStepElements + lane * kLaneElements;
-  // Warps with nothing to send are the first to take.
-  const int receive_place = crew.works ? warps - 1 - place : 0;
-  const int receive_tasks = crew.works ? a.tokens * steps : 0;
-  const HandleArrays handle{const_cast<std::byte*>(a.handle), &a.handle_layout};
-  await_previous();
+  overlap_neighbours();
 
-  // Everything that is needed first is asked for at once, y as soon as its rows are known.
+  // Everything that is needed first is asked for at once.
+  const HandleArrays handle{const_cast<std::byte*>(a.handle), &a.handle_layout};
   HandleState state;
-  if (kCommon || !a.refused) state = read_handle(handle.header(), g.fingerprint, g.rank);
-  const bool usable = state.usable && fits(a, state);
-  const int records = usable ? state.records : 0;
-  const std::uint8_t layout = state.layout;
-  int rotation = 0;
   Record record;
-  Rows<Traits> rows;
-  if (threadIdx.x == kEpochWarp * 32) read_epochs(g, Kind::combine, block);
-  Guard guard(g, Kind::combine, sends && warp == kGuardWarp ? lane : kPeersMax);
-  if (usable) {
-    // Many records: the homes are served from the next rank on, so that the ranks do not all send to
-    // the same one. Few: nothing is worth another load before the first record's.
-    if (a.tokens > kFewTokens && g.rank + 1 < g.ranks) {
-      rotation = static_cast<int>(handle.source_offsets()[g.rank + 1]);
+  HomeToken home;
+  if (!a.refused) {
+    state = read_handle(handle.header(), g.fingerprint, g.rank);
+    // Whether or not there is such a record.
+    if (a.halves.send && quotient(place, a.steps_divisor) < g.ranks * g.layout.shape().tokens) {
+      record = read_record(handle, g, quotient(place, a.steps_divisor), lane);
     }
-    if (sends && crew.works && first_index < g.ranks * g.layout.shape().tokens) {
-      // Whether or not there is such a record.
-      record = read_record(handle, g, rotated(first_index, rotation, records), lane);
-      if (!Traits::kSingle && first_index < records) {
-        const bool rank_major = layout == static_cast<std::uint8_t>(Layout::rank_major);
-        rows.ask(a, record.row, summed_routes(record, rank_major), first_element);
-      }
+    if (a.halves.receive && place < a.tokens * steps) {
+      home = read_token(a, handle, quotient(place, a.steps_divisor), lane);
     }
   }
+  Guard guard(g, Kind::combine, warp == kBlockWarps - 1 ? lane : kPeersMax);
+  if (threadIdx.x == 0) read_epochs(g, Kind::combine, block);
   __syncthreads();
-  const Progress progress = sends ? block.sent : block.received;
-  Combine c(a, progress, mix(a.signature, state.dispatch * 4 + layout), block.suspects, layout);
+  const Progress progress = a.halves.send ? block.sent : block.received;
+  const bool usable = state.usable && fits(a, state);
+  const int records = usable ? state.records : 0;
+  Combine c(a, progress, mix(a.signature, state.dispatch * 4 + state.layout), block.suspects,
+            state.layout);
 
-  if (sends) {
+  if (a.halves.send) {
     guard.pass(g, progress.epoch + 1, block.suspects, a.timeout_ns);
     __syncthreads();
-    if (!kCommon && !Traits::kSingle && usable && a.weights_given && !a.plain_sum && crew.works) {
+    if (usable && !Traits::kSingle && a.weights_given && !a.plain_sum) {
 #pragma unroll 1
       for (int token = warps - 1 - place; token < a.tokens; token += warps) {
-        HomeToken from = read_token(g, handle, token, lane);
-        const float weight = read_weight(a, handle, token, lane);
+        HomeToken from = read_token(a, handle, token, lane);
 #pragma unroll 1
         for (std::uint32_t ranks = find_ranks(g, from); ranks != 0; ranks &= ranks - 1) {
           const int rank = __ffs(static_cast<int>(ranks)) - 1;
           send_weights_to(c, out_at(g, rank, g.layout.weight(g.rank, c.bank, token)),
-                          from.owner == rank ? weight : 0.0F, lane);
+                          from.owner == rank ? from.weight : 0.0F, lane);
         }
       }
     }
-    if (crew.clerk) {
+    if (last_block) {
+      if (warp == kBlockWarps - 1) {
+        tell(g, Kind::combine, block.received.epoch, block.suspects, lane);
+      }
       if (static_cast<int>(threadIdx.x) < g.ranks && ((block.suspects >> threadIdx.x) & 1U) == 0) {
         const int peer = static_cast<int>(threadIdx.x);
         int answers = static_cast<int>(CellCode::refused);
@@ -708,52 +632,35 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
         }
         send_cell(g, peer, CellKind::combine, c.bank, c.tag, answers, c.signature);
       }
-      if (warp == kGuardWarp) tell(g, Kind::combine, block.received.epoch, block.suspects, lane);
     }
-    const int send_tasks = crew.works ? records * steps : 0;
-    int index = first_index;
 #pragma unroll 1
-    for (int task = place; task < send_tasks;) {
-      const int step = task - index * steps;
-      const int at = rotated(index, rotation, records);
-      task += warps;
-      const int next_index = quotient(task, a.steps_divisor);
-      Record next;
-      if (task < send_tasks) {
-        next = read_record(handle, g, rotated(next_index, rotation, records), lane);
-      }
-      send_record<Traits>(c, record, rows, at, step, lane);
-      record = next;
-      index = next_index;
-      if (!Traits::kSingle) {
-        const bool rank_major = layout == static_cast<std::uint8_t>(Layout::rank_major);
-        rows.ask(a, record.row, summed_routes(record, rank_major),
-                 (task - index * steps) * kStepElements + lane * kLaneElements);
-      }
+    for (int task = place; task < records * steps; task += warps) {
+      const int index = quotient(task, a.steps_divisor);
+      if (task != place) record = read_record(handle, g, index, lane);
+      send_record<Traits>(c, record, task - index * steps, lane);
     }
   }
 
-  if (kCommon && warp == kEpochWarp) close(g, Kind::combine, Halves{true, true}, block, lane);
-  if (receives) {
-    if (usable && (kCommon || !a.drop)) {
+  if (a.halves.receive) {
+    if (usable && !a.drop) {
 #pragma unroll 1
-      for (int task = receive_place; task < receive_tasks; task += warps) {
+      for (int task = place; task < a.tokens * steps; task += warps) {
         const int token = quotient(task, a.steps_divisor);
-        const HomeToken home = read_token(g, handle, token, lane);
+        if (task != place) home = read_token(a, handle, token, lane);
         if constexpr (Traits::kSingle) {
           chain_token<Traits>(c, home, token, task - token * steps, lane);
         } else {
           sum_token<Traits>(c, home, token, task - token * steps, lane);
         }
       }
-      if (!kCommon && a.weights_home != nullptr && crew.works) {
+      if (a.weights_home != nullptr) {
 #pragma unroll 1
         for (int token = place; token < a.tokens; token += warps) take_row_weights(c, token, lane);
       }
     }
-    if (crew.clerk && (!usable || (!kCommon && a.drop))) drain_answers(&a, c.tag, c.bank);
+    if (last_block && (!usable || a.drop)) drain_answers(&a, c.tag, c.bank);
     // Every peer's cell, also of those that had nothing to say: the proof that banks are reused by.
-    if (crew.clerk && warp == 0) {
+    if (last_block && warp == 0) {
       Cells cells(g, CellKind::combine, c.bank, c.tag, c.signature, lane);
       cells.await(g.ranks - 1, lane, c.patience);
       const std::uint32_t missing = cells.missing();
@@ -765,33 +672,25 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       }
     }
   }
-  if constexpr (!kCommon) {
-    // Halves may run side by side: what a half has not done yet must not be told by the other.
-    __syncthreads();
-    if (warp == kEpochWarp) close(g, Kind::combine, Halves{sends, receives}, block, lane);
-  }
+  __syncthreads();
+  close(g, Kind::combine, a.halves, block);
 }
 
-template <bool kSingle, bool kCommon>
+template <bool kSingle, bool kAligned>
 auto kernel_for(const CombineArgs& a) {
   using Kernel = void (*)(const CombineArgs);
   const bool wide_y = a.y_dtype == DType::f32;
   if (a.codec == DType::f32) {
-    return wide_y ? Kernel{combine_kernel<CombineTraits<4, 4, kSingle, kCommon>>}
-                  : Kernel{combine_kernel<CombineTraits<2, 4, kSingle, kCommon>>};
+    return wide_y ? Kernel{combine_kernel<CombineTraits<4, 4, kSingle, kAligned>>}
+                  : Kernel{combine_kernel<CombineTraits<2, 4, kSingle, kAligned>>};
   }
-  return wide_y ? Kernel{combine_kernel<CombineTraits<4, 2, kSingle, kCommon>>}
-                : Kernel{combine_kernel<CombineTraits<2, 2, kSingle, kCommon>>};
+  return wide_y ? Kernel{combine_kernel<CombineTraits<4, 2, kSingle, kAligned>>}
+                : Kernel{combine_kernel<CombineTraits<2, 2, kSingle, kAligned>>};
 }
 
-/// Common calls have kernels of their own, from which all that is rare is left out.
 auto kernel_for(const CombineArgs& a) {
-  const bool common = a.aligned && a.halves.send && a.halves.receive && !a.refused &&
-                      a.handle != nullptr && !a.drop && !a.plain_sum && !a.weights_given &&
-                      a.row_weights == nullptr && a.extras == 0 && a.surviving_weight == nullptr &&
-                      a.weights_home == nullptr;
-  if (a.single) return common ? kernel_for<true, true>(a) : kernel_for<true, false>(a);
-  return common ? kernel_for<false, true>(a) : kernel_for<false, false>(a);
+  if (a.single) return a.aligned ? kernel_for<true, true>(a) : kernel_for<true, false>(a);
+  return a.aligned ? kernel_for<false, true>(a) : kernel_for<false, false>(a);
 }
 
 }  // namespace
@@ -810,7 +709,6 @@ int load_combine_kernels() {
           args.y_dtype = dtype;
           args.single = single;
           args.aligned = aligned;
-          args.handle = reinterpret_cast<const std::byte*>(&args);  // Any.
           cudaFuncAttributes attributes;
           const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel_for(args));
           if (error != cudaSuccess) return error;

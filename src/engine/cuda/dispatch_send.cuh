@@ -12,16 +12,11 @@ namespace sluice::engine::cuda {
 /// Elements of one packet of fp8.
 inline constexpr int kFp8Elements = 16;
 
-/// Scales of one unit. Groups have a power of two of elements.
-__device__ __forceinline__ int groups_per_unit(const DispatchArgs& a) {
-  return window::kUnitElements >> (31 - __clz(a.codec.group));
-}
-
 /// Encodings of one unit of a row by one warp. kVectors: packets per lane; packet j of lane i is
 /// packet 32 * j + i of the unit.
-template <int kInput, bool kCommonCase>  // bytes of an element of x
+template <int kInput, bool kAlignedRows>  // bytes of an element of x
 struct Fp8Encoder {
-  static constexpr bool kCommon = kCommonCase;
+  static constexpr bool kAligned = kAlignedRows;
   static constexpr int kOutput = 1;
   static constexpr int kVectors = 1;
   static constexpr int kElements = kFp8Elements;
@@ -35,7 +30,7 @@ struct Fp8Encoder {
     for (int i = 0; i < kInput; ++i) {
       source.words[i] = make_uint4(0, 0, 0, 0);
       if (element < a.geometry.hidden) {
-        source.words[i] = load_bytes<kInput>(row + element * kInput + 16 * i, kCommon || a.aligned);
+        source.words[i] = load_bytes<kAligned, kInput>(row + element * kInput + 16 * i);
       }
     }
   }
@@ -83,9 +78,9 @@ struct Fp8Encoder {
 };
 
 /// Rows that travel as they are, of elements of kSize bytes.
-template <int kSize, bool kCommonCase>
+template <int kSize, bool kAlignedRows>
 struct RawEncoder {
-  static constexpr bool kCommon = kCommonCase;
+  static constexpr bool kAligned = kAlignedRows;
   static constexpr int kOutput = kSize;
   static constexpr int kVectors = kSize;
   struct Source {
@@ -97,8 +92,7 @@ struct RawEncoder {
     for (int j = 0; j < kVectors; ++j) {
       const int byte = ((unit * kVectors + j) * 32 + lane) * 16;
       source.packets[j] = make_uint4(0, 0, 0, 0);
-      if (byte < a.row_bytes)
-        source.packets[j] = load_bytes<kSize>(row + byte, kCommon || a.aligned);
+      if (byte < a.row_bytes) source.packets[j] = load_bytes<kAligned, kSize>(row + byte);
     }
   }
   static __device__ void encode(const DispatchArgs& a, const Source& source, uint4 (&out)[kVectors],
@@ -111,7 +105,7 @@ struct RawEncoder {
 /// Rows that change between bf16, f16 and f32. Rare: always by elements.
 template <int kSize>
 struct ConvertEncoder {
-  static constexpr bool kCommon = false;
+  static constexpr bool kAligned = false;
   static constexpr int kOutput = kSize;
   static constexpr int kVectors = kSize;
   static constexpr int kElements = 16 / kSize;
@@ -152,17 +146,18 @@ struct ConvertEncoder {
 
 /// The scales of one unit, gathered into packets: lane i has packet i. Unused words are zero.
 __device__ __forceinline__ uint4 gather_scales(const DispatchArgs& a, float scale, int lane) {
-  const int groups = groups_per_unit(a);
-  int words = groups;  // Word w is that of lane w * stride.
-  int stride = a.codec.group / kFp8Elements;
+  const int groups = window::kUnitElements / a.codec.group;
+  const int lanes = a.codec.group / kFp8Elements;
   std::uint32_t word = __float_as_uint(scale);
+  int words = groups;  // Word w is that of lane w * stride.
+  int stride = lanes;
   if (a.codec.scale_form == ScaleForm::ue8m0) {
     const std::uint32_t exponent = numeric::ue8m0_from_f32(scale);
     word = 0;
 #pragma unroll
     for (int b = 0; b < 4; ++b) {
       const int group = lane * 4 + b;
-      const std::uint32_t value = __shfl_sync(~0U, exponent, group * stride & 31);
+      const std::uint32_t value = __shfl_sync(~0U, exponent, group * lanes & 31);
       if (group < groups) word |= value << (8 * b);
     }
     words = (groups + 3) / 4;
@@ -178,85 +173,89 @@ __device__ __forceinline__ uint4 gather_scales(const DispatchArgs& a, float scal
   return make_uint4(packet[0], packet[1], packet[2], packet[3]);
 }
 
-/// Lane k: the weight of route k of a token.
-__device__ __forceinline__ float route_weight(const DispatchArgs& a, int token, int lane) {
-  if (a.weights == nullptr || lane >= a.geometry.top_k) return 1.0F;
-  return a.weights[token * a.weights_stride[0] + lane * a.weights_stride[1]];
-}
-
-/// Header of one record, at every rank in `targets`: a packet per route, from lane k that of route k.
+/// Header of one record, at every rank that the token goes to: a packet per route.
 __device__ __forceinline__ void send_header(const DispatchArgs& a, const Routes& routes, int token,
-                                            int position, float weight, int bank, std::uint32_t tag,
-                                            std::uint32_t skipped, int lane) {
+                                            int bank, std::uint32_t tag, std::uint32_t skipped,
+                                            int lane) {
   const Geometry& g = a.geometry;
-  const int id = lane < routes.top_k ? routes.ids[(token << routes.shift) + lane] : kNoRoute;
-  const Owner owner = id < 0 ? Owner{-1, -1} : owner_of(g, expert_of(id));
-  if (id >= 0 && (id & kDuplicateBit) != 0) position = -1;
-  const int slot = routes.slot(token, g.ranks, lane);
-  std::byte* const at =
-      lane < g.ranks ? out_at(g, lane, g.layout.route(g.rank, bank, slot, 0)) : nullptr;
-  for_each_peer(g, routes.masks[token] & ~skipped, [&](int peer) {
-    std::byte* const to = pointer_of(at, peer);
-    const bool here = owner.rank == peer;
-    if (lane < routes.top_k) {
-      store_packet(to + lane * window::kPacketBytes,
-                   make_uint4(tag, here ? __float_as_uint(weight) : 0U,
-                              static_cast<std::uint32_t>(here ? owner.local + 1 : 0) |
-                                  static_cast<std::uint32_t>(token) << 16,
-                              static_cast<std::uint32_t>(position)));
+  const int position = position_of_route(routes, token, lane);
+  int expert = -1;
+  bool duplicate = false;
+  float weight = 1.0F;
+  if (lane < routes.top_k) {
+    const std::int16_t id = routes.ids[token * routes.top_k + lane];
+    expert = expert_of(id);
+    duplicate = id >= 0 && (id & kDuplicateBit) != 0;
+    if (a.weights != nullptr) {
+      weight = a.weights[token * a.weights_stride[0] + lane * a.weights_stride[1]];
     }
-  });
+  }
+  const Owner owner = expert < 0 ? Owner{-1, -1} : owner_of(g, expert);
+#pragma unroll 1
+  for (int step = 1; step <= g.ranks; ++step) {
+    int peer = g.rank + step;
+    if (peer >= g.ranks) peer -= g.ranks;
+    if (!routes.goes_to(token, peer) || ((skipped >> peer) & 1U) != 0) continue;
+    const int slot = routes.slot(token, peer);
+    if (lane < routes.top_k) {
+      const bool here = owner.rank == peer;
+      const uint4 packet = make_uint4(tag, here ? __float_as_uint(weight) : 0U,
+                                      static_cast<std::uint32_t>(here ? owner.local + 1 : 0) |
+                                          static_cast<std::uint32_t>(token) << 16,
+                                      duplicate ? ~0U : static_cast<std::uint32_t>(position));
+      store_packet(out_at(g, peer, g.layout.route(g.rank, bank, slot, lane)), packet);
+    }
+  }
 }
 
-/// One unit of a token's row, encoded.
+/// One unit of a token's row.
 template <typename Encoder>
-struct Unit {
+__device__ __forceinline__ void send_unit(const DispatchArgs& a, const Routes& routes, int token,
+                                          int unit, const typename Encoder::Source& source,
+                                          int bank, std::uint32_t skipped, int lane) {
+  const Geometry& g = a.geometry;
   uint4 packets[Encoder::kVectors];
+  float scale = 0.0F;
+  Encoder::encode(a, source, packets, scale);
   uint4 scales;
-
-  __device__ __forceinline__ void encode(const DispatchArgs& a,
-                                         const typename Encoder::Source& source, int lane) {
-    float scale = 0.0F;
-    Encoder::encode(a, source, packets, scale);
-    if constexpr (Encoder::kOutput == 1) scales = gather_scales(a, scale, lane);
-  }
-  __device__ __forceinline__ void send(const DispatchArgs& a, const Routes& routes, int token,
-                                       int unit, int bank, std::uint32_t skipped, int lane) const {
-    const Geometry& g = a.geometry;
-    const int slot = routes.slot(token, g.ranks, lane);
-    std::byte* const at =
-        lane < g.ranks ? out_at(g, lane, g.layout.dispatch_row(g.rank, bank, slot)) : nullptr;
-    const int first_byte = (unit * Encoder::kVectors * 32 + lane) * 16;
-    const int scale_byte = a.row_bytes + (unit * a.scale_packets + lane) * 16;
-    for_each_peer(g, routes.masks[token] & ~skipped, [&](int peer) {
-      std::byte* const row = pointer_of(at, peer);
-#pragma unroll
-      for (int j = 0; j < Encoder::kVectors; ++j) {
-        const int byte = first_byte + j * 512;
-        if (byte < a.row_bytes) store_packet(row + byte, packets[j]);
-      }
-      if constexpr (Encoder::kOutput == 1) {
-        if (lane < a.scale_packets) store_packet(row + scale_byte, scales);
-      }
-    });
-  }
-};
-
-/// Adds this block's share of the routes to the numbers of rows of all experts.
-__device__ __forceinline__ void count_rows(const Routes& routes, std::int32_t* histogram,
-                                           std::uint32_t* bad_routes) {
+  if constexpr (Encoder::kOutput == 1) scales = gather_scales(a, scale, lane);
 #pragma unroll 1
-  for (int at = static_cast<int>(threadIdx.x); at < routes.tokens << routes.shift;
-       at += kBlockThreads) {
-    const int id = routes.ids[at];
-    if (id == kBadRoute) atomicAdd(bad_routes, 1U);
+  for (int step = 1; step <= g.ranks; ++step) {
+    int peer = g.rank + step;
+    if (peer >= g.ranks) peer -= g.ranks;
+    if (!routes.goes_to(token, peer) || ((skipped >> peer) & 1U) != 0) continue;
+    std::byte* const row =
+        out_at(g, peer, g.layout.dispatch_row(g.rank, bank, routes.slot(token, peer)));
+#pragma unroll
+    for (int j = 0; j < Encoder::kVectors; ++j) {
+      const int byte = ((unit * Encoder::kVectors + j) * 32 + lane) * 16;
+      if (byte < a.row_bytes) store_packet(row + byte, packets[j]);
+    }
+    if constexpr (Encoder::kOutput == 1) {
+      if (lane < a.scale_packets) {
+        store_packet(row + a.row_bytes + (unit * a.scale_packets + lane) * 16, scales);
+      }
+    }
+  }
+}
+
+/// The numbers of rows of all experts, and the cells, by one block.
+__device__ __forceinline__ void send_counts(const DispatchArgs& a, const Routes& routes,
+                                            std::int32_t* histogram, int bank, std::uint32_t tag,
+                                            std::uint32_t skipped) {
+  const Geometry& g = a.geometry;
+#pragma unroll 1
+  for (int expert = static_cast<int>(threadIdx.x); expert < g.experts; expert += kBlockThreads) {
+    histogram[expert] = 0;
+  }
+  __syncthreads();
+  const int total = routes.tokens * routes.top_k;
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at < total; at += kBlockThreads) {
+    const std::int16_t id = routes.ids[at];
     if (id >= 0 && (id & kDuplicateBit) == 0) atomicAdd(&histogram[id], 1);
   }
-}
-
-/// The numbers of rows of all experts, by one block.
-__device__ __forceinline__ void send_counts(const Geometry& g, const std::int32_t* histogram,
-                                            int bank, std::uint32_t tag, std::uint32_t skipped) {
+  __syncthreads();
 #pragma unroll 1
   for (int expert = static_cast<int>(threadIdx.x); expert < g.experts; expert += kBlockThreads) {
     const Owner owner = owner_of(g, expert);

@@ -16,10 +16,6 @@ struct Block {
   std::uint32_t suspects;
 };
 
-/// Warps that do more than their share.
-inline constexpr int kGuardWarp = kBlockWarps - 2;
-inline constexpr int kEpochWarp = kBlockWarps - 3;
-
 /// A number that says whether two ranks made the same call (host and device).
 __host__ __device__ __forceinline__ std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   std::uint64_t z = a + 0x9E3779B97F4A7C15ULL * (b + 1);
@@ -72,11 +68,10 @@ __device__ __forceinline__ void tell(const Geometry& g, protocol::Kind kind, std
                 received);
 }
 
-/// Notes for the next launch that this one has ended, by one warp of every block once it knows
-/// `block`: nobody looks before the grid has ended. There is one word for every block that may ever
-/// run, so that grids may differ from launch to launch.
+/// End of a block's part. There is one word for every block that may ever run, so that grids may
+/// differ from launch to launch.
 __device__ __forceinline__ void close(const Geometry& g, protocol::Kind kind, Halves halves,
-                                      const Block& block, int lane) {
+                                      const Block& block) {
   const int k = static_cast<int>(kind);
   const auto banks = static_cast<std::uint32_t>(g.layout.shape().banks);
   const auto next = [&](Progress progress) {
@@ -84,39 +79,11 @@ __device__ __forceinline__ void close(const Geometry& g, protocol::Kind kind, Ha
     return Progress{progress.epoch + 1, bank == banks ? 0 : bank};
   };
 #pragma unroll 1
-  for (int at = static_cast<int>(blockIdx.x + gridDim.x * lane); at < kBlocksMax;
-       at += static_cast<int>(gridDim.x) * 32) {
+  for (int at = static_cast<int>(blockIdx.x + gridDim.x * threadIdx.x); at < kBlocksMax;
+       at += static_cast<int>(gridDim.x) * kBlockThreads) {
     if (halves.send) g.state->sent[k][at] = next(block.sent);
     if (halves.receive) g.state->received[k][at] = next(block.received);
   }
-}
-
-/// From this many blocks on, the last one has no pieces: it does what is needed once.
-inline constexpr int kClerkBlocks = 8;
-
-/// Who does what: blocks with pieces, and the clerk, who does what is needed once.
-struct Crew {
-  int workers;
-  bool works;
-  bool clerk;
-
-  __device__ __forceinline__ Crew() {
-    const int blocks = static_cast<int>(gridDim.x);
-    clerk = static_cast<int>(blockIdx.x) == blocks - 1;
-    workers = blocks >= kClerkBlocks ? blocks - 1 : blocks;
-    works = static_cast<int>(blockIdx.x) < workers;
-  }
-};
-
-/// Parameters lie in a cold cache: asks for all of them at once. By one thread.
-template <typename Args>
-__device__ __forceinline__ void touch_parameters(const Args& args, std::uint32_t* sink) {
-  constexpr std::size_t kLine = 64;
-  const auto* words = reinterpret_cast<const std::uint32_t*>(&args);
-  std::uint32_t all = 0;
-#pragma unroll
-  for (std::size_t at = 0; at < sizeof(Args); at += kLine) all ^= words[at / 4];
-  *static_cast<volatile std::uint32_t*>(sink) = all;
 }
 
 /// Numbers of records that stand for something else.
@@ -157,10 +124,6 @@ class Cells {
       }
     }
     return __all_sync(~0U, come_ || lane > last);
-  }
-  /// Whether those of all lanes up to `last` were known at the last look.
-  __device__ bool known(int last) const {
-    return __all_sync(~0U, come_ || static_cast<int>(threadIdx.x) % 32 > last);
   }
   __device__ void await(int last, int lane, Patience& patience) {
     while (!look(last, lane, patience)) {

@@ -81,15 +81,10 @@ __device__ __forceinline__ std::uint64_t now_ns() {
   return value;
 }
 
-/// Lets the next kernel of the stream start.
-__device__ __forceinline__ void let_next_start() {
+/// Lets the next kernel of the stream start, and waits until all before it have ended.
+__device__ __forceinline__ void overlap_neighbours() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-/// Waits until all kernels before this one have ended. Only parameters may be read earlier.
-__device__ __forceinline__ void await_previous() {
-#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
@@ -107,26 +102,6 @@ __device__ __forceinline__ std::byte* in_at(const Geometry& g, std::size_t offse
 __device__ __forceinline__ int quotient(int value, Divisor by) {
   const auto v = static_cast<std::uint32_t>(value);
   return static_cast<int>(by.divisor == 1 ? v : __umulhi(v, by.magic));
-}
-
-/// Calls work(peer) for the peers in `set`, from the one after this rank on, so that the ranks do not
-/// all send to the same one.
-template <typename Work>
-__device__ __forceinline__ void for_each_peer(const Geometry& g, std::uint32_t set, Work work) {
-  const int first = g.rank + 1;
-  std::uint32_t left = (set >> first | set << (g.ranks - first)) & ((1U << g.ranks) - 1U);
-#pragma unroll 1
-  for (; left != 0; left &= left - 1) {
-    int peer = first + __ffs(static_cast<int>(left)) - 1;
-    if (peer >= g.ranks) peer -= g.ranks;
-    work(peer);
-  }
-}
-
-/// The pointer of another lane.
-__device__ __forceinline__ std::byte* pointer_of(std::byte* own, int lane) {
-  return reinterpret_cast<std::byte*>(
-      __shfl_sync(~0U, reinterpret_cast<unsigned long long>(own), lane));
 }
 
 struct Owner {

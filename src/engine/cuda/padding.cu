@@ -28,8 +28,7 @@ __device__ bool is_padding(const DispatchArgs& a, const HandleArrays& handle, in
 }
 
 __global__ void padding_kernel(const __grid_constant__ DispatchArgs a, int scale_words) {
-  let_next_start();
-  await_previous();
+  overlap_neighbours();
   const HandleArrays handle{a.handle, &a.handle_layout};
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / 32);
