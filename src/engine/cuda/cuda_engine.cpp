@@ -511,9 +511,8 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
                                               base::Deadline deadline) {
   Result<Resources> resources = take_resources(config, *group, deadline);
   if (!resources) return resources.status();
-  return std::unique_ptr<Engine>(
-      std::make_unique<CudaEngine>(
-      std::move(config), std::move(group), std::move(resources).value()));
+  return std::unique_ptr<Engine>(std::make_unique<CudaEngine>(std::move(config), std::move(group),
+                                                              std::move(resources).value()));
 }
 
 }  // namespace sluice::engine::cuda

@@ -22,7 +22,7 @@ void free_host(void* at);
 struct Resources {
   int device = 0;
   int processors = 0;
-  int sharers = 1;                    // Ranks on this GPU.
+  int sharers = 1;                            // Ranks on this GPU.
   std::vector<memory::DeviceMemory> windows;  // By rank.
   DevicePointer state{nullptr, free_device};
   DevicePointer owners{nullptr, free_device};
