@@ -161,6 +161,22 @@ TEST(AutomaticMode, FollowsMaxTokens) {
   }
 }
 
+// Whatever the reason is: no GPU of that number, no GPU, no CUDA, or no such mode there.
+TEST_P(Creation, OnAGpuThatIsNotThere) {
+  const std::vector<BadScenario> bad = {{"device",
+                                         [](auto& s) {
+                                           s.options.device = Device::cuda;
+                                           s.options.device_index = 1 << 20;
+                                         },
+                                         {}}};
+  expect_clean(run_bad(bad, false));
+}
+TEST_P(Creation, DevicesThatDiffer) {
+  const std::vector<BadScenario> bad = {
+      {"device", [](auto& s) { s.options.device = Device::cuda; }, {"host", "cuda"}}};
+  expect_clean(run_bad(bad, true));
+}
+
 INSTANTIATE_TEST_SUITE_P(Errors, Creation, both_modes(), Creation::name);
 
 }  // namespace

@@ -250,7 +250,7 @@ class CudaEngine final : public Engine {
   }
   void start_profile(std::size_t /*events_max*/) override {}
   Status write_profile(const std::string& /*path*/) const override {
-    return {StatusCode::failed_precondition, "no profile: the CUDA engine records none yet"};
+    return {StatusCode::unimplemented, "no profile: the CUDA engine records none yet"};
   }
 
  private:

@@ -19,22 +19,23 @@ using memory::DeviceGuard;
 using memory::DeviceMemory;
 
 Status check_config(const EngineConfig& config) {
-  const auto unavailable = [](std::string message) {
-    return Status(StatusCode::unavailable, std::move(message));
+  const auto unimplemented = [](std::string message) {
+    return Status(StatusCode::unimplemented, std::move(message));
   };
   if (config.throughput()) {
-    return unavailable("device = cuda with mode = throughput: not done yet, expected mode latency");
+    return unimplemented(
+        "device = cuda with mode = throughput: not done yet, expected mode latency");
   }
   if (config.ranks > kPeersMax) {
-    return unavailable(
+    return unimplemented(
         fmt::format("device = cuda with {} ranks, expected at most {}", config.ranks, kPeersMax));
   }
   if (config.tokens_max > kTokensMax) {
-    return unavailable(fmt::format("device = cuda with slot_tokens = {}, expected at most {}",
-                                   config.tokens_max, kTokensMax));
+    return unimplemented(fmt::format("device = cuda with slot_tokens = {}, expected at most {}",
+                                     config.tokens_max, kTokensMax));
   }
   if (!window::PacketLayout(config.packets).valid()) {
-    return unavailable(
+    return unimplemented(
         "device = cuda: one rank's part of a window exceeds 4 GiB; expected a smaller "
         "slot_tokens, hidden or in_flight");
   }
