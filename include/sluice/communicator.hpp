@@ -102,7 +102,7 @@ struct Received {
   /// made another call; its part was dropped, the rest is as it should be.
   Status status;
   Handle handle;
-  Report report;
+  Report report;  ///< cuda: empty, since nothing has happened yet; see Handle::report.
   TensorView rows;
   TensorView scales;
 
@@ -149,7 +149,7 @@ struct CombineOutputs {
 
 struct CombineResult {
   Status status;
-  Report report;
+  Report report;  ///< cuda: empty; Communicator::statistics has the sums.
   explicit operator bool() const noexcept { return status.ok(); }
 };
 

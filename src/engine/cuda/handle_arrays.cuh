@@ -38,8 +38,8 @@ struct HandleArrays {
   }
 };
 
-/// What the host cannot see of a handle in device memory: whether it is one that this communicator
-/// made and that was not refused. One number for all that is asked first.
+/// What the host cannot see of a handle in device memory. Usable: this rank of this communicator made
+/// it, and it was not refused.
 struct HandleState {
   std::uint64_t dispatch = 0;
   int tokens = 0;

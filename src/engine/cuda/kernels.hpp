@@ -31,10 +31,11 @@ struct Grid {
   std::int64_t element_stride = 0;
 };
 
-/// Division by a number that the host knows, of numerators below 2^18 and divisors below 2^14: one multiplication.
+/// Division by a number that the host knows: one multiplication. Exact while numerator x divisor is
+/// below 2^32; the largest here are tasks, 2^21 of them, by 256 steps of a row.
 struct Divisor {
   std::uint32_t divisor = 1;
-  std::uint32_t magic = 0;  // 2^32 / divisor, rounded up; 0 stands for 2^32
+  std::uint32_t magic = 0;  // 2^32 / divisor, rounded up; not used for divisor 1
 
   Divisor() = default;
   explicit Divisor(int value) noexcept
