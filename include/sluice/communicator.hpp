@@ -92,7 +92,10 @@ struct DispatchOutputs {
   /// 64-byte aligned memory of handle_bytes() for the handle.
   Handle handle;
   bool zero_padding = false;  ///< Write zeros to rows between segments and after the last one.
-  void* stream = nullptr;     ///< cuda: of a receive half of its own.
+  /// Where this operation's report is written, besides what is returned. cuda: memory that the GPU
+  /// can write; filled when the operation ends, and zeroed when it begins.
+  Report* report = nullptr;
+  void* stream = nullptr;  ///< cuda: of a receive half of its own.
 };
 
 /// What dispatch returns. Rows that the library owns are valid until release(), which is also what
@@ -102,7 +105,7 @@ struct Received {
   /// made another call; its part was dropped, the rest is as it should be.
   Status status;
   Handle handle;
-  Report report;  ///< cuda: empty, since nothing has happened yet; see Handle::report.
+  Report report;  ///< cuda: empty, since nothing has happened yet; see DispatchOutputs::report.
   TensorView rows;
   TensorView scales;
 
@@ -144,12 +147,13 @@ struct CombineOutputs {
   TensorView weights_home;                      ///< f32 [T, K]: the peers' row_weights.
   /// Where routes were lost, scale by (weight of all routes) / (weight of the answered ones).
   bool renormalize = true;
-  void* stream = nullptr;  ///< cuda: of a receive half of its own.
+  Report* report = nullptr;  ///< As DispatchOutputs::report.
+  void* stream = nullptr;    ///< cuda: of a receive half of its own.
 };
 
 struct CombineResult {
   Status status;
-  Report report;  ///< cuda: empty; Communicator::statistics has the sums.
+  Report report;  ///< cuda: empty; see CombineOutputs::report.
   explicit operator bool() const noexcept { return status.ok(); }
 };
 

@@ -260,7 +260,8 @@ Status check_y(const engine::EngineConfig& config, const ConstTensorView& y,
           y.shape[0], y.shape[1], y.shape[2], handle.local_experts, handle.capacity, hidden));
     }
     if (Status status = check_device(config, "y", y); !status.ok()) return status;
-    if (y.data == nullptr && handle.rows > 0) return invalid("y has no memory (null data)");
+    const bool any = on_host(config) ? handle.rows > 0 : y.shape[0] > 0 && y.shape[1] > 0;
+    if (y.data == nullptr && any) return invalid("y has no memory (null data)");
     if (Status status = check_dtype("y", y, is_float(y.dtype), "bf16, f16 or f32"); !status.ok()) {
       return status;
     }
@@ -377,13 +378,20 @@ Status check_cached_dispatch(const engine::EngineConfig& config, ConstTensorView
   if (!status.ok()) return refuse(send, std::move(status));
   send.x = x;
   send.cached = cached;
-  if (!on_host(config)) return check_placement(config, options, send.placement);
+  if (!on_host(config)) {
+    status = check_placement(config, options, send.placement);
+    return status.ok() ? status : refuse(send, std::move(status));
+  }
   send.placement = {layout, header.alignment, header.capacity};
   return {};
 }
 
 Status check_handle_memory(const engine::EngineConfig& config, const Handle& memory) {
   const std::size_t bytes = handle_layout(config).bytes;
+  if (memory.device() != config.options.device) {
+    return invalid(fmt::format("memory for the handle is on device {}, expected {}",
+                               to_string(memory.device()), to_string(config.options.device)));
+  }
   const bool aligned = reinterpret_cast<std::uintptr_t>(memory.data()) % window::kLineBytes == 0;
   if (memory.bytes() >= bytes && aligned) return {};
   return invalid(

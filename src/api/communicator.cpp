@@ -148,6 +148,9 @@ struct Communicator::Impl {
       }
     }
     if (!status.ok()) received.status = std::move(status);
+    if (outputs.report != nullptr && config.options.device == Device::cpu) {
+      *outputs.report = received.report;
+    }
     return received;
   }
 
@@ -164,7 +167,11 @@ struct Communicator::Impl {
       half.status = api::check_combine_outputs(config, engine->combine_tokens(), half.row_weights,
                                                half.y, out, outputs);
     }
-    return engine->receive_combine(out, outputs, std::move(half.status));
+    CombineResult result = engine->receive_combine(out, outputs, std::move(half.status));
+    if (outputs.report != nullptr && config.options.device == Device::cpu) {
+      *outputs.report = result.report;
+    }
+    return result;
   }
 };
 

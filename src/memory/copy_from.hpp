@@ -8,8 +8,8 @@
 
 namespace sluice::memory {
 
-/// Copies `bytes` from memory of `device` to the host's, as it is now: it waits for no stream but
-/// CUDA's default one. `unavailable` where this library was built without CUDA.
+/// Copies `bytes` from memory of `device` to the host's, as it is now: it waits for no other stream.
+/// `unavailable` where this library was built without CUDA.
 Status copy_from(Device device, void* to, const void* from, std::size_t bytes);
 
 }  // namespace sluice::memory

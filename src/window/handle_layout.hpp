@@ -20,7 +20,19 @@ namespace sluice::window {
 
 inline constexpr std::uint64_t kHandleMagic = 0x31656C646E6148ULL;  // "Handle1"
 
+/// What kernels ask of a handle first, in two loads. Zero in handles of the CPU engine.
+struct alignas(16) HandleBrief {
+  std::uint32_t key = 0;       // Of the communicator and rank that made it; 0: refused.
+  std::uint32_t dispatch = 0;  // low half
+  std::uint32_t records = 0;
+  std::uint16_t tokens = 0;
+  std::uint16_t layout = 0;
+  std::int64_t rows = 0;
+  std::int64_t capacity = 0;
+};
+
 struct HandleHeader {
+  HandleBrief brief;
   std::uint64_t magic = 0;
   std::uint64_t fingerprint =
       0;                       // Of the communicator's shape and this rank: foreign handles differ.

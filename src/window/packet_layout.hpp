@@ -13,12 +13,13 @@
 ///
 ///   window        := lane[R]                                  (lane j: written by rank j only)
 ///   lane          := told[2] cell[kinds][B] dispatch_bank[B] combine_bank[B]
+///   cell          := packet[P]
 ///   dispatch_bank := count[L'] route[S][K] dispatch_row[S]
 ///   combine_bank  := weight[S][W] answer[S] row_weight[S][W] combine_row[C]
 ///
 /// S = slot_tokens, C = S, times K if `single` may be used, W = ceil(K / 3), L' = the most experts of
-/// a rank. A dispatch slot is a record's number among those of its source; slots of combine are
-/// numbered by home's token.
+/// a rank, P: see cell_packets(). Slots are numbered by tokens: of the source in dispatch, of home in
+/// combine. So a record's place needs nothing but its token, and a cell says which tokens come.
 ///
 /// Rows are poisoned: an empty packet's last word is kPoison, which no codec emits; who reads a
 /// packet empties it again. All other packets carry the tag of their operation's epoch in their
@@ -38,6 +39,20 @@ inline constexpr int kPacketWeights = 3;
 /// number is odd: a packet would have to lie unread for 2^31 * B operations to look fresh.
 SLUICE_INLINE constexpr std::uint32_t tag_of(std::uint64_t epoch) {
   return static_cast<std::uint32_t>(epoch & 0x7FFFFFFFU);
+}
+
+/// Packets of a cell: what comes, with a bit for each of the first tokens; of how many packets a
+/// record is; then bits of further tokens.
+inline constexpr int kFormPacket = 1;
+inline constexpr int kFirstTokens = 32;
+inline constexpr int kPacketTokens = 96;
+/// The packet with the bit of `token`.
+SLUICE_INLINE constexpr int bit_packet(int token) {
+  return token < kFirstTokens ? 0 : kFormPacket + 1 + (token - kFirstTokens) / kPacketTokens;
+}
+/// Packets of a cell that has bits of `tokens` tokens.
+SLUICE_INLINE constexpr int cell_packets(int tokens) {
+  return tokens <= kFirstTokens ? kFormPacket + 1 : bit_packet(tokens - 1) + 1;
 }
 
 /// What the layout depends on. Equal on all ranks.
@@ -74,7 +89,8 @@ class PacketLayout {
       end = at + bytes;
       return at;
     };
-    const std::size_t cells = take(protocol::kCellKinds * wide(shape.banks) * kPacketBytes);
+    const std::size_t cell = wide(cell_packets(shape.tokens)) * kPacketBytes;
+    const std::size_t cells = take(protocol::kCellKinds * wide(shape.banks) * cell);
     const std::size_t dispatch_banks = round_up(end, kRowAlignment);
     const std::size_t dispatch_row = round_up(shape.dispatch_row_bytes, kRowAlignment);
     const std::size_t counts = take(wide(shape.local_experts) * sizeof(std::uint64_t));
@@ -93,6 +109,7 @@ class PacketLayout {
 
     valid_ = lane <= UINT32_MAX;
     cells_ = narrow(cells);
+    cell_ = narrow(cell);
     counts_ = narrow(counts);
     routes_ = narrow(routes);
     dispatch_rows_ = narrow(dispatch_rows);
@@ -119,53 +136,56 @@ class PacketLayout {
     return static_cast<int>(weight_row_ / kPacketBytes);
   }
 
-  // Offsets from the window's base.
-  SLUICE_INLINE constexpr std::size_t told(int peer, protocol::Kind kind) const {
-    return lane(peer) + static_cast<std::uint32_t>(kind) * kLineBytes;
+  /// Offset of the lane of `peer` from the window's base.
+  SLUICE_INLINE constexpr std::size_t lane(int peer) const {
+    return std::size_t{static_cast<std::uint32_t>(peer)} * lane_;
+  }
+
+  // Offsets from a lane's base.
+  SLUICE_INLINE constexpr std::uint32_t told(protocol::Kind kind) const {
+    return product(static_cast<int>(kind), kLineBytes);
   }
   SLUICE_INLINE constexpr std::size_t told_bytes() const { return protocol::kKinds * kLineBytes; }
-  SLUICE_INLINE constexpr std::size_t cell(int peer, protocol::CellKind kind, int bank) const {
-    const int index = static_cast<int>(kind) * shape_.banks + bank;
-    return lane(peer) + cells_ + static_cast<std::uint32_t>(index) * kPacketBytes;
+  SLUICE_INLINE constexpr std::uint32_t cell(protocol::CellKind kind, int bank) const {
+    return cells_ + product(static_cast<int>(kind) * shape_.banks + bank, cell_);
   }
-  SLUICE_INLINE constexpr std::size_t count(int peer, int bank, int expert) const {
-    return lane(peer) + counts_ + product(bank, dispatch_bank_) + product(expert, 8);
+  SLUICE_INLINE constexpr std::uint32_t count(int bank, int expert) const {
+    return counts_ + product(bank, dispatch_bank_) + product(expert, 8);
   }
-  SLUICE_INLINE constexpr std::size_t route(int peer, int bank, int slot, int k) const {
-    return lane(peer) + routes_ + product(bank, dispatch_bank_) + product(slot, route_row_) +
+  SLUICE_INLINE constexpr std::uint32_t route(int bank, int slot, int k) const {
+    return routes_ + product(bank, dispatch_bank_) + product(slot, route_row_) +
            product(k, kPacketBytes);
   }
-  SLUICE_INLINE constexpr std::size_t dispatch_row(int peer, int bank, int slot) const {
-    return lane(peer) + dispatch_rows_ + product(bank, dispatch_bank_) +
-           product(slot, dispatch_row_);
+  SLUICE_INLINE constexpr std::uint32_t dispatch_row(int bank, int slot) const {
+    return dispatch_rows_ + product(bank, dispatch_bank_) + product(slot, dispatch_row_);
   }
-  SLUICE_INLINE constexpr std::size_t weight(int peer, int bank, int token) const {
-    return lane(peer) + given_weights_ + product(bank, combine_bank_) + product(token, weight_row_);
+  SLUICE_INLINE constexpr std::uint32_t weight(int bank, int token) const {
+    return given_weights_ + product(bank, combine_bank_) + product(token, weight_row_);
   }
-  SLUICE_INLINE constexpr std::size_t answer(int peer, int bank, int token) const {
-    return lane(peer) + answers_ + product(bank, combine_bank_) + product(token, kPacketBytes);
+  SLUICE_INLINE constexpr std::uint32_t answer(int bank, int token) const {
+    return answers_ + product(bank, combine_bank_) + product(token, kPacketBytes);
   }
-  SLUICE_INLINE constexpr std::size_t row_weight(int peer, int bank, int token) const {
-    return lane(peer) + row_weights_ + product(bank, combine_bank_) + product(token, weight_row_);
+  SLUICE_INLINE constexpr std::uint32_t row_weight(int bank, int token) const {
+    return row_weights_ + product(bank, combine_bank_) + product(token, weight_row_);
   }
-  SLUICE_INLINE constexpr std::size_t combine_row(int peer, int bank, int slot) const {
-    return lane(peer) + combine_rows_ + product(bank, combine_bank_) + product(slot, combine_row_);
+  SLUICE_INLINE constexpr std::uint32_t combine_row(int bank, int slot) const {
+    return combine_rows_ + product(bank, combine_bank_) + product(slot, combine_row_);
   }
-  SLUICE_INLINE constexpr std::size_t lane(int peer) const { return product(peer, lane_); }
 
  private:
   static constexpr std::size_t wide(int value) noexcept { return static_cast<std::size_t>(value); }
   static constexpr std::uint32_t narrow(std::size_t value) noexcept {
     return static_cast<std::uint32_t>(value);
   }
-  SLUICE_INLINE static constexpr std::uint64_t product(int index, std::size_t stride) {
-    return std::uint64_t{static_cast<std::uint32_t>(index)} * static_cast<std::uint32_t>(stride);
+  SLUICE_INLINE static constexpr std::uint32_t product(int index, std::size_t stride) {
+    return static_cast<std::uint32_t>(index) * static_cast<std::uint32_t>(stride);
   }
 
   PacketShape shape_;
   bool valid_ = false;
   // Within a lane, of bank 0; then strides.
   std::uint32_t cells_ = 0;
+  std::uint32_t cell_ = 0;
   std::uint32_t counts_ = 0;
   std::uint32_t routes_ = 0;
   std::uint32_t dispatch_rows_ = 0;

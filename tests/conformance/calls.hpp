@@ -75,6 +75,7 @@ class DispatchCall {
   const reference::Dispatched& expected_;
   const reference::RankRows& rows_;
   bool moves_rows_ = true;
+  std::shared_ptr<void> report_;  // A Report.
   bool along_handle_ = false;
 
   support::Tensor x_tensor_, ids_tensor_, weights_tensor_, mask_tensor_;
@@ -141,7 +142,7 @@ class CombineCall {
   CombineOutputs outputs_;
   CombineTicket ticket_;
   CombineResult result_;
-  std::int64_t lost_before_ = 0;  // In all combines before.
+  std::shared_ptr<void> report_;  // A Report.
 };
 
 /// A view without memory, as frameworks give for empty tensors, in place of an empty one.

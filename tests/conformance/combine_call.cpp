@@ -119,16 +119,16 @@ void CombineCall::make_outputs() {
   add(input_.biases, outputs_.biases);
   outputs_.renormalize = spec.renormalize;
   outputs_.stream = support::place().stream();
-  lost_before_ = communicator_.statistics().combine_reports.lost_routes;
+  report_ = support::place().allocate(sizeof(Report));
+  outputs_.report = new (report_.get()) Report();
 }
 
-// On a GPU: waits for the call, whose report is in the sums of all.
+// On a GPU: waits for the call.
 void CombineCall::settle() {
   support::Place& place = support::place();
   if (place.device() == Device::cpu) return;
   place.finish();
-  result_.report = communicator_.statistics().combine_reports;
-  result_.report.lost_routes -= lost_before_;
+  result_.report = *outputs_.report;
 }
 
 void CombineCall::whole() {
@@ -153,6 +153,8 @@ void CombineCall::check() {
   const reference::DispatchProblem& problem = step_.dispatches[0];
   expect_equal(findings_, kLoss, "report.lost_routes", expected_.lost_routes,
                result_.report.lost_routes);
+  expect_equal(findings_, kReport, "lost_routes of the report in the caller's memory",
+               result_.report.lost_routes, outputs_.report->lost_routes);
   expect_true(findings_, kReport, "report.missing is not empty", result_.report.missing.empty());
   expect_true(findings_, kReport, "report.mismatched is not empty",
               result_.report.mismatched.empty());

@@ -141,6 +141,8 @@ void DispatchCall::make_outputs() {
     outputs_.handle = Handle(handle_tensor_.view().data, bytes, support::place().device());
   }
   outputs_.stream = support::place().stream();
+  report_ = support::place().allocate(sizeof(Report));
+  outputs_.report = new (report_.get()) Report();
 }
 
 std::int64_t DispatchCall::most_rows() const {
@@ -157,7 +159,7 @@ void DispatchCall::settle() {
   support::Place& place = support::place();
   if (place.device() == Device::cpu) return;
   place.finish();
-  if (received_.handle.valid()) received_.report = received_.handle.report();
+  received_.report = *outputs_.report;
   if (received_.owner == nullptr) return;
   const auto bring = [&](TensorView& view, std::vector<std::byte>& copy) {
     if (!view.given()) return;
@@ -209,6 +211,7 @@ void DispatchCall::plan() {
   moves_rows_ = false;
   DispatchOutputs outputs;
   outputs.handle = outputs_.handle;
+  outputs.report = outputs_.report;
   take(communicator_.plan(ids_, weights_, options_, outputs));
 }
 

@@ -64,6 +64,10 @@ void DispatchCall::check() {
 
 void DispatchCall::check_report() {
   const Report& report = received_.report;
+  expect_equal(findings_, kReport, "overflow_rows of the report in the caller's memory",
+               report.overflow_rows, outputs_.report->overflow_rows);
+  expect_true(findings_, kReport, "report.refused in the caller's memory",
+              report.refused == outputs_.report->refused);
   expect_equal(findings_, kCapacity, "report.overflow_rows", rows_.overflow_rows,
                report.overflow_rows);
   expect_true(findings_, kReport, "report.missing is not empty", report.missing.empty());

@@ -155,7 +155,9 @@ TEST_P(Handles, BringTheirOwnLayout) {
         first.whole();
         first.check();
         DispatchCall second(communicator, step, 1, findings);
-        second.take(communicator.dispatch(second.x(), first.handle()));
+        DispatchOutputs outputs;
+        outputs.report = second.outputs().report;
+        second.take(communicator.dispatch(second.x(), first.handle(), {}, outputs));
         second.check();
       }));
 }

@@ -5,8 +5,11 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <mutex>
 
@@ -105,6 +108,12 @@ class GpuPlace final : public support::Place {
   void finish() override { must(cudaStreamSynchronize(stream_), "a call"); }
   std::vector<std::byte> read(const void* from, std::size_t bytes) override {
     std::vector<std::byte> copy(bytes);
+    cudaPointerAttributes attributes = {};
+    must(cudaPointerGetAttributes(&attributes, from), "memory");
+    if (attributes.type == cudaMemoryTypeHost) {
+      std::memcpy(copy.data(), from, bytes);
+      return copy;
+    }
     must(cudaMemcpyAsync(copy.data(), from, bytes, cudaMemcpyDefault, stream_), "copy");
     finish();
     return copy;
@@ -112,6 +121,10 @@ class GpuPlace final : public support::Place {
   void adapt(CommunicatorOptions& options) const override {
     options.device = Device::cuda;
     options.device_index = device_;
+    // Who waits for a peer that never comes holds the machine: not for long.
+    constexpr std::chrono::nanoseconds kLongest = std::chrono::seconds(5);
+    options.deadline = std::min<std::chrono::nanoseconds>(options.deadline, kLongest);
+    options.first_deadline = std::min<std::chrono::nanoseconds>(options.first_deadline, kLongest);
   }
 
  private:

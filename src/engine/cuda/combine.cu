@@ -11,162 +11,245 @@ namespace {
 using protocol::CellKind;
 using protocol::Kind;
 
+/// Tokens of a rank up to which latency counts more than evenly used links.
+constexpr int kFewTokens = 16;
+
+/// The index-th record of `records`, counted from `rotation` on.
+__device__ __forceinline__ int rotated(int index, int rotation, int records) {
+  index += rotation;
+  return rotation != 0 && index >= records ? index - records : index;
+}
+
 /// Whether the call's tensors are those that the handle's dispatch calls for.
-__device__ __forceinline__ bool fits(const CombineArgs& a, const HandleState& state) {
-  const bool slabs = state.layout == static_cast<std::uint8_t>(Layout::expert_slab);
+__device__ __forceinline__ bool fits(const CombineArgs& a, const window::HandleBrief& brief) {
+  const bool slabs = brief.layout == static_cast<std::uint16_t>(Layout::expert_slab);
   if (a.y_slabs != slabs) return false;
-  if (slabs ? a.y_rows != state.capacity : a.y_rows < state.rows) return false;
-  return a.drop || !a.halves.receive || a.tokens == state.tokens;
+  if (slabs ? a.y_rows != brief.capacity : a.y_rows < brief.rows) return false;
+  if (a.weights_given && a.weights_tokens != brief.tokens) return false;
+  const bool rank_major = brief.layout == static_cast<std::uint16_t>(Layout::rank_major);
+  if (a.row_weights != nullptr && (!rank_major || a.row_weights_rows < brief.rows)) return false;
+  if (a.single && rank_major) return false;
+  return a.drop || !a.halves.receive || a.tokens == brief.tokens;
+}
+
+/// What the herald does in a send half.
+__device__ __forceinline__ void send_cells(const Combine& c, bool usable, std::uint64_t received,
+                                           int packets, int warp, int lane) {
+  const Geometry& g = c.g;
+  if (warp < g.ranks && ((c.suspects >> warp) & 1U) == 0) {
+    std::uint32_t word = cell_word::kRefused;
+    if (usable) {
+      const std::int64_t* const offsets = c.handle.source_offsets();
+      word = c.handle.header()->accepted.contains(warp)
+                 ? static_cast<std::uint32_t>(offsets[warp + 1] - offsets[warp])
+                 : cell_word::kNothing;
+    }
+    send_cell(g, warp, CellKind::combine, c.bank, c.tag, word, c.signature, packets, nullptr, lane);
+  }
+  if (warp == kOpenWarp) tell(g, Kind::combine, received, c.suspects, lane);
+}
+
+/// Likewise in a receive half, by a whole block. Awaits every peer's cell, also of those that had
+/// nothing to say: the proof that banks are reused by.
+__device__ __forceinline__ void keep_books(const Combine& c, bool usable, bool drop, int warp,
+                                           int lane) {
+  __shared__ std::uint32_t ranks;
+  const Geometry& g = c.g;
+  if (warp == 0) {
+    const PeerCell cell =
+        await_cells(&g, CellKind::combine, c.bank, c.tag, c.signature, c.a.timeout_ns);
+    const std::uint32_t missing = lanes_with(cell.missing);
+    const std::uint32_t refused = lanes_with(cell.refused);
+    const std::uint32_t unwanted = usable ? lanes_with(cell.mismatched) : 0;
+    if (lane == 0) ranks = (drop ? (1U << g.ranks) - 1U : unwanted) & ~c.suspects;
+    if (lane == 0 && (missing | refused | unwanted) != 0) {
+      report_cells(&g.board->totals[static_cast<int>(Kind::combine)], missing, refused, unwanted);
+      if (c.a.report != nullptr) {
+        c.a.report->missing.words[0] = missing;
+        c.a.report->refused.words[0] = refused;
+        c.a.report->mismatched.words[0] = unwanted;
+      }
+    }
+  }
+  __syncthreads();
+  if (ranks != 0) drain_answers(&c.a, c.tag, c.bank, ranks);
 }
 
 template <typename Traits>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     combine_kernel(const __grid_constant__ CombineArgs a) {
+  constexpr bool kCommon = Traits::kCommon;
   __shared__ Block block;
+  __shared__ std::uint32_t parameters;
   const Geometry& g = a.geometry;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int warps = static_cast<int>(gridDim.x) * kBlockWarps;
-  const int place = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
-  const bool last_block = blockIdx.x == gridDim.x - 1;
+  const Crew crew(1);
+  const bool sends = kCommon || a.halves.send;
+  const bool receives = kCommon || a.halves.receive;
+  let_next_start();
+  if (threadIdx.x == kOpenWarp * 32) touch_parameters(a, &parameters);
+
   const int steps = static_cast<int>(a.steps_divisor.divisor);
-  overlap_neighbours();
+  const int places = g.ranks * g.layout.shape().tokens;  // of records in a handle
+  const int warps = crew.workers * kBlockWarps;
+  const int place = warp * crew.workers + crew.block;
+  Combine c{a, g, {const_cast<std::byte*>(a.handle), &a.handle_layout}, 0, 0, 0, 0, 0};
+  await_previous();
 
-  // Everything that is needed first is asked for at once.
-  const HandleArrays handle{const_cast<std::byte*>(a.handle), &a.handle_layout};
-  HandleState state;
-  Record record;
-  HomeToken home;
-  if (!a.refused) {
-    state = read_handle(handle.header(), g.fingerprint, g.rank);
-    // Whether or not there is such a record.
-    if (a.halves.send && quotient(place, a.steps_divisor) < g.ranks * g.layout.shape().tokens) {
-      record = read_record(handle, g, quotient(place, a.steps_divisor), lane);
-    }
-    if (a.halves.receive && place < a.tokens * steps) {
-      home = read_token(a, handle, quotient(place, a.steps_divisor), lane);
-    }
+  // Everything that is needed first is asked for at once, y as soon as its rows are known.
+  window::HandleBrief brief;
+  if (kCommon || !a.refused) brief = read_brief(c.handle.header());
+  if (warp == kOpenWarp) open(g, Kind::combine, sends, a.timeout_ns, lane, block);
+  const bool usable = brief.key == g.handle_key && fits(a, brief);
+  const int records = usable ? static_cast<int>(brief.records) : 0;
+  const int send_tasks = sends && crew.works ? records * steps : 0;
+  c.layout = brief.layout;
+  // Many records: the homes are served from the next rank on, so that the ranks do not all send to
+  // the same one. Few: nothing is worth another load before the first record's.
+  int rotation = 0;
+  if ((kCommon || !a.refused) && a.tokens > kFewTokens && g.rank + 1 < g.ranks) {
+    rotation = static_cast<int>(c.handle.source_offsets()[g.rank + 1]);
   }
-  Guard guard(g, Kind::combine, warp == kBlockWarps - 1 ? lane : kPeersMax);
-  if (threadIdx.x == 0) read_epochs(g, Kind::combine, block);
-  __syncthreads();
-  const Progress progress = a.halves.send ? block.sent : block.received;
-  const bool usable = state.usable && fits(a, state);
-  const int records = usable ? state.records : 0;
-  Combine c(a, progress, mix(a.signature, state.dispatch * 4 + state.layout), block.suspects,
-            state.layout);
-
-  if (a.halves.send) {
-    guard.pass(g, progress.epoch + 1, block.suspects, a.timeout_ns);
-    __syncthreads();
-    if (usable && !Traits::kSingle && a.weights_given && !a.plain_sum) {
+  Patience patience(g, a.timeout_ns);
+  std::uint64_t received = 0;
+  int task = place;
 #pragma unroll 1
-      for (int token = warps - 1 - place; token < a.tokens; token += warps) {
-        HomeToken from = read_token(a, handle, token, lane);
+  for (bool opened = false;; opened = true) {
+    Record record;
+    Rows<Traits> rows;
+    int index = quotient(task, a.steps_divisor);
+    const int step = task - index * steps;
+    const bool exists = task < send_tasks;
+    // The first is read before it is known whether there is one.
+    if (exists || (!opened && (kCommon || !a.refused))) {
+      index = min(rotated(index, rotation, records), places - 1);
+      record = read_record(c.handle, g, max(index, 0), lane);
+    }
+    if (exists && !Traits::kSingle) {
+      rows.ask(a, record.row, summed_routes(c, record),
+               step * Traits::kStep + lane * kLaneElements);
+    }
+    if (!opened) {
+      __syncthreads();
+      const Progress progress = sends ? block.sent : block.received;
+      c.signature = mix(a.signature, brief.dispatch * 4 + c.layout);
+      c.tag = window::tag_of(progress.epoch + 1);
+      c.suspects = block.suspects;
+      c.bank = static_cast<int>(progress.bank);
+      received = block.received.epoch;
+      if (kCommon && warp == kCloseWarp) close(g, Kind::combine, Halves{true, true}, block, lane);
+      if (Traits::kWeights && sends && usable && crew.works &&
+          (kCommon || (!Traits::kSingle && a.weights_given && !a.plain_sum))) {
 #pragma unroll 1
-        for (std::uint32_t ranks = find_ranks(g, from); ranks != 0; ranks &= ranks - 1) {
-          const int rank = __ffs(static_cast<int>(ranks)) - 1;
-          send_weights_to(c, out_at(g, rank, g.layout.weight(g.rank, c.bank, token)),
-                          from.owner == rank ? from.weight : 0.0F, lane);
+        for (int token = warps - 1 - place; token < a.tokens; token += warps) {
+          send_weights(c, token, lane);
         }
       }
-    }
-    if (last_block) {
-      if (warp == kBlockWarps - 1) {
-        tell(g, Kind::combine, block.received.epoch, block.suspects, lane);
-      }
-      if (static_cast<int>(threadIdx.x) < g.ranks && ((block.suspects >> threadIdx.x) & 1U) == 0) {
-        const int peer = static_cast<int>(threadIdx.x);
-        int answers = static_cast<int>(CellCode::refused);
-        if (usable) {
-          const std::int64_t* const offsets = handle.source_offsets();
-          answers = handle.header()->accepted.contains(peer)
-                        ? static_cast<int>(offsets[peer + 1] - offsets[peer])
-                        : static_cast<int>(CellCode::nothing);
-        }
-        send_cell(g, peer, CellKind::combine, c.bank, c.tag, answers, c.signature);
+      // Before any wait for weights: who waits for them looks at the cell.
+      if (sends && crew.herald == 0) {
+        const int packets = g.hidden * (a.codec == DType::f32 ? 4 : 2) / 16;
+        send_cells(c, usable, received, packets | static_cast<int>(a.single ? kRowPerRoute : 0U),
+                   warp, lane);
       }
     }
-#pragma unroll 1
-    for (int task = place; task < records * steps; task += warps) {
-      const int index = quotient(task, a.steps_divisor);
-      if (task != place) record = read_record(handle, g, index, lane);
-      send_record<Traits>(c, record, task - index * steps, lane);
-    }
+    if (task >= send_tasks) break;
+    send_record<Traits>(c, record, rows, index, step, patience, lane);
+    task += warps;
   }
-
-  if (a.halves.receive) {
-    if (usable && !a.drop) {
+  if (receives) {
+    const bool drop = !usable || (!kCommon && a.drop);
+    if (!drop && crew.works) {
+      // Warps with nothing to send are the first to take.
+      const int tasks = a.tokens * steps;
 #pragma unroll 1
-      for (int task = place; task < a.tokens * steps; task += warps) {
+      for (int task = warps - 1 - place; task < tasks; task += warps) {
         const int token = quotient(task, a.steps_divisor);
-        if (task != place) home = read_token(a, handle, token, lane);
         if constexpr (Traits::kSingle) {
-          chain_token<Traits>(c, home, token, task - token * steps, lane);
+          chain_token<Traits>(c, token, task - token * steps, patience, lane);
         } else {
-          sum_token<Traits>(c, home, token, task - token * steps, lane);
+          sum_token<Traits>(c, token, task - token * steps, patience, lane);
         }
       }
-      if (a.weights_home != nullptr) {
+      if (!kCommon && a.weights_home != nullptr) {
 #pragma unroll 1
-        for (int token = place; token < a.tokens; token += warps) take_row_weights(c, token, lane);
+        for (int token = place; token < a.tokens; token += warps) {
+          take_row_weights(c, token, patience, lane);
+        }
       }
     }
-    if (last_block && (!usable || a.drop)) drain_answers(&a, c.tag, c.bank);
-    // Every peer's cell, also of those that had nothing to say: the proof that banks are reused by.
-    if (last_block && warp == 0) {
-      Cells cells(g, CellKind::combine, c.bank, c.tag, c.signature, lane);
-      cells.await(g.ranks - 1, lane, c.patience);
-      const std::uint32_t missing = cells.missing();
-      const std::uint32_t refused = cells.refused();
-      const std::uint32_t mismatched = usable ? cells.mismatched() : 0;
-      if (lane == 0 && (missing | refused | mismatched) != 0) {
-        report_cells(&g.board->totals[static_cast<int>(Kind::combine)], missing, refused,
-                     mismatched);
-      }
-    }
+    if (crew.herald == 0) keep_books(c, usable, drop, warp, lane);
   }
-  __syncthreads();
-  close(g, Kind::combine, a.halves, block);
+  if constexpr (!kCommon) {
+    // Halves may run side by side: what a half has not done yet must not be told by the other.
+    __syncthreads();
+    if (warp == kCloseWarp) close(g, Kind::combine, Halves{sends, receives}, block, lane);
+  }
 }
 
-template <bool kSingle, bool kAligned>
-auto kernel_for(const CombineArgs& a) {
-  using Kernel = void (*)(const CombineArgs);
-  const bool wide_y = a.y_dtype == DType::f32;
+using Kernel = void (*)(const CombineArgs);
+
+template <int kInput, int kCodec, bool kSingle>
+constexpr Kernel general_kernel =
+    combine_kernel<CombineTraits<kInput, kCodec, 1, kSingle, false, true>>;
+template <int kSpan, bool kWeights>
+constexpr Kernel common_kernel = combine_kernel<CombineTraits<2, 2, kSpan, false, true, kWeights>>;
+
+/// Common calls have kernels of their own, from which all that is rare is left out.
+bool is_common(const CombineArgs& a) {
+  return a.aligned && a.halves.send && a.halves.receive && !a.refused && a.handle != nullptr &&
+         !a.drop && !a.single && !a.plain_sum && a.row_weights == nullptr && a.extras == 0 &&
+         a.surviving_weight == nullptr && a.weights_home == nullptr && a.y.slab_rows == 0 &&
+         a.y_dtype == DType::bf16 && a.codec == DType::bf16 && a.out_dtype == DType::bf16;
+}
+
+struct Choice {
+  Kernel kernel;
+  int step;  // elements
+};
+Choice choose(const CombineArgs& a) {
+  if (is_common(a)) {
+    // Few tokens: small pieces for many warps. Many: not many more pieces than warps.
+    if (a.many) {
+      return {a.weights_given ? common_kernel<2, true> : common_kernel<2, false>,
+              2 * kStepElements};
+    }
+    return {a.weights_given ? common_kernel<1, true> : common_kernel<1, false>, kStepElements};
+  }
+  const bool wide = a.y_dtype == DType::f32;
+  Kernel kernel = nullptr;
   if (a.codec == DType::f32) {
-    return wide_y ? Kernel{combine_kernel<CombineTraits<4, 4, kSingle, kAligned>>}
-                  : Kernel{combine_kernel<CombineTraits<2, 4, kSingle, kAligned>>};
+    kernel = a.single ? (wide ? general_kernel<4, 4, true> : general_kernel<2, 4, true>)
+                      : (wide ? general_kernel<4, 4, false> : general_kernel<2, 4, false>);
+  } else {
+    kernel = a.single ? (wide ? general_kernel<4, 2, true> : general_kernel<2, 2, true>)
+                      : (wide ? general_kernel<4, 2, false> : general_kernel<2, 2, false>);
   }
-  return wide_y ? Kernel{combine_kernel<CombineTraits<4, 2, kSingle, kAligned>>}
-                : Kernel{combine_kernel<CombineTraits<2, 2, kSingle, kAligned>>};
-}
-
-auto kernel_for(const CombineArgs& a) {
-  if (a.single) return a.aligned ? kernel_for<true, true>(a) : kernel_for<true, false>(a);
-  return a.aligned ? kernel_for<false, true>(a) : kernel_for<false, false>(a);
+  return {kernel, kStepElements};
 }
 
 }  // namespace
 
 int launch_combine(const CombineArgs& args, const Launch& launch) {
-  return launch_kernel(kernel_for(args), args, launch, 0);
+  const Choice choice = choose(args);
+  CombineArgs a = args;
+  a.steps_divisor = Divisor((a.geometry.hidden + choice.step - 1) / choice.step);
+  return launch_kernel(choice.kernel, a, launch, 0);
 }
 
 int load_combine_kernels() {
   for (const DType codec : {DType::bf16, DType::f32}) {
     for (const DType dtype : {DType::bf16, DType::f32}) {
-      for (const bool single : {false, true}) {
-        for (const bool aligned : {false, true}) {
-          CombineArgs args;
-          args.codec = codec;
-          args.y_dtype = dtype;
-          args.single = single;
-          args.aligned = aligned;
-          cudaFuncAttributes attributes;
-          const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel_for(args));
-          if (error != cudaSuccess) return error;
-        }
+      for (int bits = 0; bits < 16; ++bits) {
+        CombineArgs args;
+        args.codec = codec;
+        args.y_dtype = dtype;
+        args.single = (bits & 1) != 0;
+        args.aligned = (bits & 2) != 0;
+        args.many = (bits & 4) != 0;
+        args.weights_given = (bits & 8) != 0;
+        args.handle = reinterpret_cast<const std::byte*>(&args);  // Any.
+        if (const int error = load_kernel(choose(args).kernel); error != cudaSuccess) return error;
       }
     }
   }
@@ -174,7 +257,7 @@ int load_combine_kernels() {
 }
 
 int combine_blocks_per_processor(const CombineArgs& args) {
-  return blocks_per_processor(kernel_for(args), 0);
+  return blocks_per_processor(choose(args).kernel, 0);
 }
 
 }  // namespace sluice::engine::cuda

@@ -18,7 +18,6 @@ struct Record {
   int home = -1;
   int token = 0;
   int row = Handle::kRowAbsent;
-  int expert = -1;
   float weight = 0.0F;
 };
 
@@ -28,16 +27,11 @@ __device__ __forceinline__ Record read_record(const HandleArrays& handle, const 
   record.home = handle.record_rank()[index];
   record.token = handle.record_token()[index];
   if (lane < g.top_k) {
-    const std::int64_t at = std::int64_t{index} * g.top_k + lane;
+    const int at = index * g.top_k + lane;
     record.row = handle.route_rows()[at];
-    record.expert = handle.local_ids()[at];
     record.weight = handle.local_weights()[at];
   }
   return record;
-}
-
-__device__ __forceinline__ std::uint32_t lanes_with(bool condition) {
-  return __ballot_sync(~0U, condition);
 }
 
 /// Of the routes in `mask`, those to the expert of lane `k`.
@@ -65,6 +59,25 @@ __device__ __forceinline__ float merged_weight(int expert, float weight, std::ui
   return routes > 1 && ((mask >> lane) & 1U) != 0 ? sum : weight;
 }
 
+/// What a record with duplicate routes comes to: lane k has its weight, all know what was answered.
+struct Merged {
+  float weight;
+  std::uint32_t answered;
+};
+__device__ __noinline__ Merged merge_routes(const std::int32_t* experts, int top_k, int row,
+                                            float weight) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int expert = lane < top_k ? experts[lane] : -1;
+  const std::uint32_t present = lanes_with(row != Handle::kRowAbsent);
+  const std::uint32_t stored = lanes_with(row >= 0);
+  Merged merged{merged_weight(expert, weight, present, lane), stored};
+#pragma unroll 1
+  for (std::uint32_t left = stored; left != 0; left &= left - 1) {
+    merged.answered |= routes_to_same(expert, present, __ffs(static_cast<int>(left)) - 1);
+  }
+  return merged;
+}
+
 /// Sum over the lanes in `mask`, ascending from +0; the same in all lanes.
 __device__ __forceinline__ float ordered_sum(float value, std::uint32_t mask) {
   float sum = 0.0F;
@@ -75,81 +88,104 @@ __device__ __forceinline__ float ordered_sum(float value, std::uint32_t mask) {
   return sum;
 }
 
-/// Eight elements of the combine codec: one packet of halves, or two of floats.
-template <int kCodec>
-struct Packets {
-  static constexpr int kCount = kCodec / 2;
-  uint4 packet[kCount];
+/// A lane's elements of one piece: kSpan times eight of kBytes each. Those of the j-th eight are
+/// j * kStepElements behind the first.
+template <int kBytes, int kSpan>
+struct Elements {
+  static constexpr int kWords = kBytes / 2;
+  uint4 word[kSpan][kWords];
 
-  __device__ static std::byte* at(std::byte* row, int element, int i) {
-    return row + element * kCodec + i * 16;
+  __device__ __forceinline__ void load(const std::byte* row, int element, int hidden,
+                                       bool aligned) {
+    each(element, hidden,
+         [&](int j, int i, int byte) { word[j][i] = load_bytes<kBytes>(row + byte, aligned); });
   }
-  __device__ void encode(const float (&v)[kLaneElements], DType dtype) {
-    if constexpr (kCodec == 2) {
-      packet[0] = halves_of_floats(v, dtype);
+  __device__ __forceinline__ void floats(int j, float (&v)[kLaneElements], DType dtype) const {
+    if constexpr (kBytes == 2) {
+      floats_of_halves(word[j][0], dtype, v);
     } else {
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        packet[i] =
+      for (int i = 0; i < kWords; ++i) {
+        v[4 * i] = __uint_as_float(word[j][i].x);
+        v[4 * i + 1] = __uint_as_float(word[j][i].y);
+        v[4 * i + 2] = __uint_as_float(word[j][i].z);
+        v[4 * i + 3] = __uint_as_float(word[j][i].w);
+      }
+    }
+  }
+
+  // As packets of the combine codec.
+  __device__ __forceinline__ void encode(int j, const float (&v)[kLaneElements], DType dtype) {
+    if constexpr (kBytes == 2) {
+      word[j][0] = halves_of_floats(v, dtype);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        word[j][i] =
             never_empty(make_uint4(__float_as_uint(v[4 * i]), __float_as_uint(v[4 * i + 1]),
                                    __float_as_uint(v[4 * i + 2]), __float_as_uint(v[4 * i + 3])),
                         nan_word(DType::f32));
       }
     }
   }
-  __device__ void decode(float (&v)[kLaneElements], DType dtype) const {
-    if constexpr (kCodec == 2) {
-      floats_of_halves(packet[0], dtype, v);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        v[4 * i] = __uint_as_float(packet[i].x);
-        v[4 * i + 1] = __uint_as_float(packet[i].y);
-        v[4 * i + 2] = __uint_as_float(packet[i].z);
-        v[4 * i + 3] = __uint_as_float(packet[i].w);
-      }
-    }
+  __device__ __forceinline__ void take(std::byte* row, int element, int hidden) {
+    each(element, hidden, [&](int j, int i, int byte) { word[j][i] = load_packet(row + byte); });
   }
-  __device__ void load(std::byte* row, int element) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) packet[i] = load_packet(at(row, element, i));
+  __device__ __forceinline__ void push(std::byte* row, int element, int hidden) const {
+    each(element, hidden, [&](int j, int i, int byte) { store_packet(row + byte, word[j][i]); });
   }
-  __device__ void store(std::byte* row, int element) const {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) store_packet(at(row, element, i), packet[i]);
+  __device__ __forceinline__ void clear(std::byte* row, int element, int hidden) const {
+    each(element, hidden, [&](int, int, int byte) { clear_packet(row + byte); });
   }
-  __device__ void clear(std::byte* row, int element) const {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) clear_packet(at(row, element, i));
-  }
-  __device__ bool empty() const {
+  __device__ __forceinline__ bool empty() const {
     bool any = false;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) any = any || packet[i].w == window::kPoison;
+    for (int j = 0; j < kSpan; ++j) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) any = any || word[j][i].w == window::kPoison;
+    }
     return any;
+  }
+
+ private:
+  template <typename Work>
+  __device__ __forceinline__ static void each(int element, int hidden, Work work) {
+#pragma unroll
+    for (int j = 0; j < kSpan; ++j) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        if (element + j * kStepElements < hidden) {
+          work(j, i, (element + j * kStepElements) * kBytes + i * 16);
+        }
+      }
+    }
   }
 };
 
-/// Eight elements of y, as loaded.
-template <int kInput, bool kAligned>
-struct Elements {
-  uint4 words[kInput / 2];
-  __device__ void load(const std::byte* at) {
-#pragma unroll
-    for (int i = 0; i < kInput / 2; ++i) words[i] = load_bytes<kAligned, kInput>(at + 16 * i);
+/// What a kernel is made for.
+template <int kInputSize, int kCodecSize, int kStepSpan, bool kSingleChain, bool kCommonCase,
+          bool kWeightsCome>
+struct CombineTraits {
+  static constexpr int kInput = kInputSize;  // bytes of an element of y
+  static constexpr int kSpan = kStepSpan;
+  static constexpr int kStep = kStepSpan * kStepElements;
+  static constexpr bool kSingle = kSingleChain;
+  static constexpr bool kCommon = kCommonCase;
+  using Input = Elements<kInput, kSpan>;
+  using Output = Elements<kCodecSize, kSpan>;
+  /// Whether weights may be given to combine.
+  static constexpr bool kWeights = kWeightsCome;
+
+  // Common calls are those of bf16.
+  static __device__ DType y_dtype(const CombineArgs& a) {
+    return kCommon ? DType::bf16 : a.y_dtype;
   }
-  __device__ void floats(float (&v)[kLaneElements], DType dtype) const {
-    if constexpr (kInput == 2) {
-      floats_of_halves(words[0], dtype, v);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        v[4 * i] = __uint_as_float(words[i].x);
-        v[4 * i + 1] = __uint_as_float(words[i].y);
-        v[4 * i + 2] = __uint_as_float(words[i].z);
-        v[4 * i + 3] = __uint_as_float(words[i].w);
-      }
-    }
+  static __device__ DType codec(const CombineArgs& a) { return kCommon ? DType::bf16 : a.codec; }
+  static __device__ DType out_dtype(const CombineArgs& a) {
+    return kCommon ? DType::bf16 : a.out_dtype;
+  }
+  static __device__ std::byte* row(const Grid& grid, int row) {
+    return kCommon ? grid.base + row * grid.row_stride : row_at(grid, row);
   }
 };
 
@@ -158,59 +194,55 @@ struct Combine {
   const CombineArgs& a;
   const Geometry& g;
   HandleArrays handle;
-  std::uint64_t signature;
+  std::uint32_t signature;
   std::uint32_t tag;
   std::uint32_t suspects;
   int bank;
-  std::uint8_t layout;  // of the rows
-  Patience patience;
-
-  __device__ Combine(const CombineArgs& args, Progress progress, std::uint64_t signature_,
-                     std::uint32_t suspects_, std::uint8_t layout_)
-      : a(args),
-        g(args.geometry),
-        handle{const_cast<std::byte*>(args.handle), &args.handle_layout},
-        signature(signature_),
-        tag(window::tag_of(progress.epoch + 1)),
-        suspects(suspects_),
-        bank(static_cast<int>(progress.bank)),
-        layout(layout_),
-        patience(args.geometry, args.timeout_ns) {}
+  std::uint16_t layout;  // of the rows
 
   __device__ int slot(int token, int k) const {
     return token * g.layout.shape().combine_rows_per_token + k;
   }
-
-  /// Between two polls for answers of `ranks`, of whom those in `late` have said nothing: which of
-  /// these will say nothing. Sets `lost` if something that was announced does not come.
-  __device__ __forceinline__ std::uint32_t give_up(std::uint32_t ranks, std::uint32_t late) {
-    if (!patience.weary()) return 0;
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    bool silent = false;
-    bool over = false;
-    if (((ranks >> lane) & 1U) != 0) {
-      const uint4 cell =
-          load_packet(in_at(g, g.layout.cell(lane, protocol::CellKind::combine, bank)));
-      silent = cell.x == tag &&
-               (static_cast<int>(cell.y) < 0 || cell.z != static_cast<std::uint32_t>(signature) ||
-                cell.w != static_cast<std::uint32_t>(signature >> 32));
-      over = patience.look(lane);
-    }
-    const std::uint32_t gone = lanes_with(over);
-    lost = (gone & ~late) != 0;
-    return (gone | lanes_with(silent)) & late;
-  }
-
-  bool lost = false;
 };
 
-/// The weights that home sends for one of its tokens: lane k has that of route k.
-__device__ __forceinline__ float await_weight(Combine& c, int home, int token, int lane) {
+/// Of the answers of `ranks`, of whom those in `late` have said nothing: which of these will say
+/// nothing. Those in `gone` are given up. By one warp, now and then between two polls.
+struct Silence {
+  std::uint32_t silent;
+  std::uint32_t gone;
+};
+__device__ __forceinline__ Silence listen(const Combine& c, std::uint32_t ranks,
+                                          Patience& patience) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  bool silent = false;
+  bool gone = false;
+  if (((ranks >> lane) & 1U) != 0) {
+    const uint4 packet =
+        load_packet(in_at(c.g, lane, c.g.layout.cell(protocol::CellKind::combine, c.bank)));
+    PeerCell cell;
+    cell.read(packet, c.signature);
+    silent = packet.x == c.tag && cell.records() == 0;
+    gone = patience.look(lane);
+  }
+  return {lanes_with(silent), lanes_with(gone)};
+}
+
+/// The weights that home sends for one of its tokens: lane k has that of route k; 0 if home will send
+/// none, because it refused its call or made another.
+__device__ __forceinline__ float await_weight(const Combine& c, int home, int token,
+                                              Patience& patience, int lane) {
   const int packet = lane < c.g.top_k ? lane / window::kPacketWeights : 0;
-  const std::byte* at = in_at(c.g, c.g.layout.weight(home, c.bank, token)) + packet * 16;
-  uint4 v = load_packet(at);  // Pairs with send_weights() of home.
+  const std::byte* at = in_at(c.g, home, c.g.layout.weight(c.bank, token)) + packet * 16;
+  uint4 v = load_packet(at);  // Pairs with send_weights_to() of home.
   while (!__all_sync(~0U, v.x == c.tag)) {
-    if (__any_sync(~0U, c.patience.spent(home))) return 0.0F;
+    if (patience.weary()) {
+      const uint4 packet =
+          load_packet(in_at(c.g, home, c.g.layout.cell(protocol::CellKind::combine, c.bank)));
+      PeerCell cell;
+      cell.read(packet, c.signature);
+      const bool none = packet.x == c.tag && (cell.refused || cell.mismatched);
+      if (__any_sync(~0U, none || patience.look(home))) return 0.0F;
+    }
     v = load_packet(at);
   }
   const int i = lane % window::kPacketWeights;
@@ -229,6 +261,33 @@ __device__ __forceinline__ void send_weights_to(const Combine& c, std::byte* out
     store_packet(out + lane * 16, make_uint4(c.tag, __float_as_uint(words[0]),
                                              __float_as_uint(words[1]), __float_as_uint(words[2])));
   }
+}
+
+/// What was answered of one token, and its routes: lane k has route k.
+struct HomeToken {
+  int expert = -1;
+  int owner = -1;
+  std::uint32_t expected = 0;
+  std::uint32_t answered = 0;
+};
+
+/// A token, and the ranks that it went to.
+__device__ __forceinline__ HomeToken read_token(const Combine& c, int token, int lane,
+                                                std::uint32_t& ranks) {
+  HomeToken home;
+  if (lane < c.g.top_k) home.expert = c.handle.topk_ids()[token * c.g.top_k + lane];
+  if (home.expert >= 0) home.owner = owner_of(c.g, home.expert).rank;
+  home.expected = lanes_with(home.expert >= 0);
+  ranks = __reduce_or_sync(~0U, home.owner >= 0 ? 1U << home.owner : 0U);
+  return home;
+}
+
+/// Lane k: the weight of route k, given to combine or else to its dispatch.
+__device__ __forceinline__ float read_weight(const Combine& c, int token, int lane) {
+  const CombineArgs& a = c.a;
+  if (lane >= c.g.top_k) return 0.0F;
+  return a.weights != nullptr ? a.weights[token * a.weights_stride[0] + lane * a.weights_stride[1]]
+                              : c.handle.topk_weights()[token * c.g.top_k + lane];
 }
 
 }  // namespace sluice::engine::cuda

@@ -33,10 +33,10 @@ std::uint64_t timeout_of(std::chrono::nanoseconds timeout) noexcept {
              : static_cast<std::uint64_t>(std::max<std::int64_t>(timeout.count(), 1));
 }
 
-std::uint64_t hash(std::initializer_list<std::uint64_t> values) noexcept {
+std::uint32_t hash(std::initializer_list<std::uint64_t> values) noexcept {
   std::uint64_t h = 14695981039346656037ULL;  // FNV-1a over words
   for (const std::uint64_t value : values) h = (h ^ value) * 1099511628211ULL;
-  return h ^ (h >> 29);
+  return static_cast<std::uint32_t>(h ^ (h >> 32));
 }
 
 template <typename Void>
@@ -81,7 +81,7 @@ class DeathWatch {
       for (int rank = 0; rank < group_->size(); ++rank) {
         if (rank != group_->rank() && group_->is_dead(rank)) gone |= 1U << rank;
       }
-      // Pairs with the load in give_up_peer().
+      // Pairs with the load in look_up().
       std::atomic_ref<std::uint32_t>(board_->gone).store(gone);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
@@ -106,8 +106,9 @@ class CudaEngine final : public Engine {
   CudaEngine(EngineConfig config, std::shared_ptr<bootstrap::Group> group, Resources resources)
       : config_(std::move(config)),
         resources_(std::move(resources)),
-        rows_(resources_.device),
-        handles_(resources_.device),
+        allocator_(resources_.device),
+        rows_(allocator_),
+        handles_(allocator_),
         handle_layout_(config_.ranks, config_.shape.top_k, config_.local_experts(),
                        config_.tokens_max),
         watch_(std::move(group), static_cast<Board*>(resources_.board.get())) {}
@@ -149,17 +150,12 @@ class CudaEngine final : public Engine {
     args.handle = static_cast<std::byte*>(received.handle.data());
     args.drop = args.drop || request.refused;
     if (!args.drop && request.rows) take_rows(outputs, request, received, args);
-    void* const stream = pending.sent ? outputs.stream : request.stream;
-    Status launched = run(args, stream);
     if (cached && outputs.handle.given() && outputs.handle.data() != request.cached.data()) {
       received.handle = outputs.handle;
-      if (launched.ok()) {
-        launched = cuda_status(
-            cudaMemcpyAsync(outputs.handle.data(), request.cached.data(), handle_layout_.bytes,
-                            cudaMemcpyDefault, static_cast<cudaStream_t>(stream)),
-            "copying the handle");
-      }
+      args.handle_copy = static_cast<std::byte*>(outputs.handle.data());
     }
+    args.report = outputs.report;
+    const Status launched = run(args, pending.sent ? outputs.stream : request.stream);
     if (received.status.ok()) received.status = take_error(launched);
     ++statistics_.dispatches;
     pending = {};
@@ -188,6 +184,7 @@ class CudaEngine final : public Engine {
     args.drop = request.refused || !status.ok();
     args.tokens = args.drop ? weights_tokens(request) : static_cast<int>(out.shape[0]);
     if (!args.drop) set_outputs(out, outputs, args);
+    args.report = outputs.report;
     const Status launched = run(args, pending.sent ? outputs.stream : request.stream);
     CombineResult result;
     result.status = status.ok() ? take_error(launched) : std::move(status);
@@ -208,12 +205,10 @@ class CudaEngine final : public Engine {
   }
 
   Result<void*> allocate(std::size_t bytes) override {
-    const DeviceGuard guard(resources_.device);
-    void* memory = nullptr;
-    if (Status status = cuda_status(cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)),
-                                    fmt::format("allocate({} bytes)", bytes));
-        !status.ok()) {
-      return status;
+    void* const memory = allocator_.allocate(bytes);
+    if (memory == nullptr) {
+      return Status(StatusCode::out_of_memory,
+                    fmt::format("allocate({} bytes): no GPU memory", bytes));
     }
     allocations_.emplace_back(memory, bytes);
     return memory;
@@ -277,6 +272,8 @@ class CudaEngine final : public Engine {
       args.scale_packets = window::scale_packets_per_unit(
           request.codec.group, request.codec.scale_form == ScaleForm::ue8m0 ? 1 : 4);
     }
+    args.record_packets = args.row_bytes / static_cast<int>(window::kPacketBytes) +
+                          static_cast<int>(args.units_divisor.divisor) * args.scale_packets;
     args.signature = hash(
         {static_cast<std::uint64_t>(args.layout), static_cast<std::uint64_t>(request.codec.kind),
          fp8 ? static_cast<std::uint64_t>(request.codec.scale_form) : 0,
@@ -350,7 +347,13 @@ class CudaEngine final : public Engine {
     received.owner = std::move(buffers->owner);
     args.out = grid_of(received.rows);
     args.aligned = args.aligned && aligned(args.out);
-    if (received.scales.given()) args.scales = grid_of(received.scales);
+    if (received.scales.given()) {
+      args.scales = grid_of(received.scales);
+      args.whole_scales = request.codec.scale_form != ScaleForm::ue8m0 && aligned(args.scales) &&
+                          args.scales.element_stride == 4 &&
+                          window::kUnitElements / request.codec.group * 4 == window::kPacketBytes &&
+                          config_.shape.hidden % window::kUnitElements == 0;
+    }
     args.zero_padding = outputs.zero_padding;
     args.stored_rows = received.rows.dims == 3 ? received.rows.shape[0] * received.rows.shape[1]
                                                : received.rows.shape[0];
@@ -362,7 +365,6 @@ class CudaEngine final : public Engine {
     args.timeout_ns = timeout_of(request.timeout);
     args.refused = request.refused;
     args.handle_layout = handle_layout_;
-    args.steps_divisor = Divisor((config_.shape.hidden + kStepElements - 1) / kStepElements);
     args.single = request.reduce == Reduce::single;
     args.plain_sum = request.plain_sum;
     args.codec = codec::row_dtype({request.codec, ScaleForm::f32, 128});
@@ -380,10 +382,12 @@ class CudaEngine final : public Engine {
     }
     if (request.weights.given()) {
       args.weights_given = true;
+      args.weights_tokens = static_cast<int>(request.weights.shape[0]);
       args.weights = static_cast<const float*>(request.weights.data);
       std::copy_n(request.weights.strides.begin(), 2, args.weights_stride);
     }
     if (request.row_weights.given()) {
+      args.row_weights_rows = request.row_weights.shape[0];
       args.row_weights = static_cast<const float*>(request.row_weights.data);
       std::copy_n(request.row_weights.strides.begin(), 2, args.row_weights_stride);
     }
@@ -418,38 +422,55 @@ class CudaEngine final : public Engine {
     args.renormalize = outputs.renormalize;
   }
 
+  /// Tokens up to which latency counts more than evenly used links.
+  static constexpr int kFewTokens = 32;
+
   /// One block per multiprocessor for few tokens, two for many.
   int blocks_for(int tokens, int per_processor) const noexcept {
-    constexpr int kFewTokens = 32;
     const int wanted = resources_.processors * (tokens <= kFewTokens ? 1 : 2);
-    int most = resources_.processors * per_processor / resources_.sharers;
+    // Ranks that share the GPU leave as much as each of them takes: whatever a rank queues between its
+    // calls must run while the others wait for it.
+    const int parts = resources_.sharers == 1 ? 1 : resources_.sharers + 1;
+    int most = resources_.processors * per_processor / parts;
     if (config_.options.block_limit > 0) most = std::min(most, config_.options.block_limit);
     return std::clamp(std::min(wanted, most), 1, kBlocksMax);
   }
 
   template <typename Args>
-  Status run(const Args& args, void* stream) {
+  Status run(Args& args, void* stream) {
     const DeviceGuard guard(resources_.device);
-    if (!guard.status().ok()) return guard.status();
-    if (Status status = follow(static_cast<cudaStream_t>(stream)); !status.ok()) return status;
+    // Whatever goes wrong before it, the launch is tried: without it this rank's epoch falls behind.
+    Status status = guard.status();
+    if (status.ok()) status = follow(static_cast<cudaStream_t>(stream));
+    if (args.report != nullptr) {
+      Status zeroed = cuda_status(
+          cudaMemsetAsync(args.report, 0, sizeof(Report), static_cast<cudaStream_t>(stream)),
+          "the report's memory");
+      if (!zeroed.ok()) args.report = nullptr;
+      if (status.ok()) status = std::move(zeroed);
+    }
+    args.many = args.tokens > kFewTokens;
     Launch launch;
     launch.stream = stream;
+    // The next launch of one rank must not take the room of another rank's, for which it waits.
+    launch.overlap = resources_.sharers == 1;
+    Status launched;
     if constexpr (std::is_same_v<Args, DispatchArgs>) {
       launch.blocks = blocks_for(args.tokens, dispatch_blocks_per_processor(args));
-      Status status = cuda_status(static_cast<cudaError_t>(launch_dispatch(args, launch)),
-                                  "launching dispatch");
-      if (status.ok() && args.zero_padding && args.halves.receive && !args.drop) {
+      launched = cuda_status(static_cast<cudaError_t>(launch_dispatch(args, launch)),
+                             "launching dispatch");
+      if (launched.ok() && args.zero_padding && args.halves.receive && !args.drop) {
         const int words =
             static_cast<int>(codec::scale_bytes(args.codec, config_.shape.hidden) / 4);
-        status = cuda_status(static_cast<cudaError_t>(launch_padding(args, words, launch)),
-                             "launching padding");
+        launched = cuda_status(static_cast<cudaError_t>(launch_padding(args, words, launch)),
+                               "launching padding");
       }
-      return status;
     } else {
       launch.blocks = blocks_for(args.tokens, combine_blocks_per_processor(args));
-      return cuda_status(static_cast<cudaError_t>(launch_combine(args, launch)),
-                         "launching combine");
+      launched =
+          cuda_status(static_cast<cudaError_t>(launch_combine(args, launch)), "launching combine");
     }
+    return status.ok() ? launched : status;
   }
 
   /// Operations run in the order of their calls, whatever their streams. What is captured is ordered
@@ -486,6 +507,7 @@ class CudaEngine final : public Engine {
 
   EngineConfig config_;
   Resources resources_;
+  DeviceAllocator allocator_;
   DeviceBuffers rows_;
   DeviceBuffers handles_;
   window::HandleLayout handle_layout_;

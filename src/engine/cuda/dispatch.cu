@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+
 #include "engine/cuda/dispatch_receive.cuh"
-#include "engine/cuda/dispatch_send.cuh"
 
 namespace sluice::engine::cuda {
 namespace {
@@ -8,40 +9,71 @@ namespace {
 using protocol::CellKind;
 using protocol::Kind;
 
-/// Dynamic shared memory: routes, then one integer per expert.
+/// Dynamic shared memory: a clerk's route table; later one integer per expert here, where the segments
+/// of expert_major start.
 extern __shared__ __align__(16) std::byte shared_memory[];
 
+/// What a block knows in shared memory.
+struct Shared {
+  Block block;
+  std::uint32_t bad_routes;
+  std::uint32_t overflow_rows;
+  std::int64_t rows;
+  std::uint32_t parameters;
+  std::uint32_t reached[kPeersMax * kTokenWords];  // bit t of [R]: token t goes to the rank
+  Coming coming;
+};
+
 /// The routing as used. By a whole block.
-__device__ void write_routes(const DispatchArgs& a, const Routes& routes, std::int32_t* ids,
-                             float* weights) {
-  const int total = routes.tokens * routes.top_k;
+template <bool kCommon>
+__device__ __forceinline__ void write_routes(const DispatchArgs& a, int tokens, std::int32_t* ids,
+                                             float* weights) {
 #pragma unroll 1
-  for (int at = static_cast<int>(threadIdx.x); at < total; at += kBlockThreads) {
-    ids[at] = expert_of(routes.ids[at]);
+  for (int at = static_cast<int>(threadIdx.x); at < tokens * a.geometry.top_k;
+       at += kBlockThreads) {
     const int token = quotient(at, a.geometry.top_k_divisor);
-    const int k = at - token * routes.top_k;
-    weights[at] = a.weights == nullptr
-                      ? 1.0F
-                      : a.weights[token * a.weights_stride[0] + k * a.weights_stride[1]];
+    const int k = at - token * a.geometry.top_k;
+    ids[at] = max(load_route<kCommon>(a, token, k), kNoRoute);
+    weights[at] = route_weight(a, token, k);
   }
 }
 
 /// That of the send half, in a receive half of its own.
-__device__ void copy_routes(const DispatchArgs& a, const HandleArrays& handle) {
+__device__ __noinline__ void copy_routes(const DispatchArgs* a) {
+  const HandleArrays handle{a->handle, &a->handle_layout};
 #pragma unroll 1
-  for (int at = static_cast<int>(threadIdx.x); at < a.tokens * a.geometry.top_k;
+  for (int at = static_cast<int>(threadIdx.x); at < a->tokens * a->geometry.top_k;
        at += kBlockThreads) {
-    handle.topk_ids()[at] = a.saved->ids[at];
-    handle.topk_weights()[at] = a.saved->weights[at];
+    handle.topk_ids()[at] = a->saved->ids[at];
+    handle.topk_weights()[at] = a->saved->weights[at];
   }
 }
 
-/// Sum over the block of one value per thread, and the sum of the threads before.
-__device__ int block_scan(int value, int& total) {
+/// The handle of a cached dispatch in other memory, by a whole block.
+__device__ __noinline__ void copy_handle(const DispatchArgs* a) {
+  const auto* const from = reinterpret_cast<const uint4*>(a->handle);
+  auto* const to = reinterpret_cast<uint4*>(a->handle_copy);
+  const int words = static_cast<int>(a->handle_layout.bytes / sizeof(uint4));
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at < words; at += kBlockThreads) to[at] = from[at];
+}
+
+/// Whether a cached dispatch can go along its handle, which the host cannot see.
+__device__ __noinline__ bool goes_along(const DispatchArgs* a) {
+  const auto* header = reinterpret_cast<const window::HandleHeader*>(a->handle);
+  const window::HandleBrief brief = read_brief(header);
+  return brief.key == a->geometry.handle_key && brief.tokens == a->tokens &&
+         brief.layout == static_cast<std::uint16_t>(a->layout) && brief.capacity == a->capacity &&
+         header->alignment == a->alignment;
+}
+
+/// Of one value per thread: the sum of the threads before, and of all.
+__device__ __noinline__ int2 block_scan(int value) {
   __shared__ int sums[kBlockWarps];
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   int inclusive = value;
+#pragma unroll 1
   for (int step = 1; step < 32; step *= 2) {
     const int other = __shfl_up_sync(~0U, inclusive, step);
     if (lane >= step) inclusive += other;
@@ -50,60 +82,98 @@ __device__ int block_scan(int value, int& total) {
   if (lane == 31) sums[warp] = inclusive;
   __syncthreads();
   int before = 0;
-  total = 0;
+  int total = 0;
+#pragma unroll 1
   for (int w = 0; w < kBlockWarps; ++w) {
     if (w < warp) before += sums[w];
     total += sums[w];
   }
-  return before + inclusive - value;
+  return make_int2(before + inclusive - value, total);
+}
+
+/// What heralds send: headers, and the first one cells and counts. By a whole block.
+template <bool kCommon>
+__device__ __forceinline__ void send_heralds(const DispatchArgs& a, const RouteTable& table,
+                                             const Crew& crew, Shared& shared, const Stamp& stamp,
+                                             bool refused, float weight, int warp, int lane) {
+  const Geometry& g = a.geometry;
+  const std::uint32_t skipped = shared.block.suspects;
+  const int first = crew.herald + warp * crew.clerks;
+  if (kCommon || !a.cached) {
+#pragma unroll 1
+    for (int token = first; token < table.tokens; token += crew.clerks * kBlockWarps) {
+      if (token != first) weight = route_weight(a, token, lane);
+      send_header<kCommon>(a, table, token, weight, stamp, skipped, lane);
+    }
+  }
+  if (crew.herald != 0) return;
+  send_counts(g, table, stamp, skipped);
+  mark_reached(table, g.ranks, shared.reached, warp, lane);
+  __syncthreads();
+  if (warp < g.ranks && ((skipped >> warp) & 1U) == 0) {
+    const std::uint32_t* const reached = shared.reached + warp * kTokenWords;
+    const int records = __reduce_add_sync(~0U, lane < kTokenWords ? __popc(reached[lane]) : 0);
+    const std::uint32_t word =
+        refused ? cell_word::kRefused
+                : static_cast<std::uint32_t>(records | table.tokens << cell_word::kTokensShift);
+    send_cell(g, warp, CellKind::dispatch, stamp.bank, stamp.tag, word, stamp.signature,
+              a.rows ? a.record_packets : 0, reached, lane);
+  }
+  if (warp == kOpenWarp) tell(g, Kind::dispatch, shared.block.received.epoch, skipped, lane);
 }
 
 /// The true counts, and where the segments of expert_major start. By a whole block.
-__device__ void number_rows(DispatchReceiver& receiver, std::int32_t* bases, bool describe,
-                            int lane) {
-  const DispatchArgs& a = receiver.a_;
-  const Geometry& g = receiver.g_;
-  const HandleArrays& handle = receiver.handle_;
-  receiver.cells_.await(g.ranks - 1, lane, receiver.patience_);
-  const std::uint32_t senders = receiver.cells_.senders();
+__device__ __forceinline__ void number_rows(const Receipt& r, std::int32_t* bases, bool describe,
+                                            Shared& shared, Patience& patience) {
+  const DispatchArgs& a = r.a;
+  const Geometry& g = r.g;
+  const HandleArrays& handle = r.handle;
+  const bool slab = a.layout == Layout::expert_slab;
+  const bool major = a.layout == Layout::expert_major;
   std::int64_t row = 0;
 #pragma unroll 1
   for (int first = 0; first < g.local_experts; first += kBlockThreads) {
     const int expert = first + static_cast<int>(threadIdx.x);
     const bool exists = expert < g.local_experts;
-    const int count = exists ? receiver.count(senders, expert) : 0;
-    const std::int64_t alignment = a.layout == Layout::expert_major ? a.alignment : 1;
-    const int aligned = static_cast<int>((count + alignment - 1) / alignment * alignment);
-    const int extent = a.layout == Layout::expert_slab ? static_cast<int>(a.capacity) : aligned;
-    int total = 0;
-    const std::int64_t begin = row + block_scan(exists ? extent : 0, total);
-    if (exists) bases[expert] = static_cast<std::int32_t>(begin);
-    if (exists && describe) {
-      handle.counts()[expert] = count;
-      handle.aligned_counts()[expert] = aligned;
-      handle.offsets()[expert] = begin;
-      std::int64_t overflow = 0;
-      if (a.layout == Layout::expert_slab) {
-        overflow = count > a.capacity ? count - a.capacity : 0;
-      } else if (a.layout == Layout::expert_major && a.capacity > 0) {
-        const std::int64_t end = begin + count;
-        const std::int64_t beyond = begin > a.capacity ? begin : a.capacity;
-        overflow = end > beyond ? end - beyond : 0;
-      }
-      if (overflow > 0) {
-        atomicAdd(reinterpret_cast<unsigned long long*>(&handle.header()->report.overflow_rows),
-                  static_cast<unsigned long long>(overflow));
-      }
+    const int count = exists ? count_rows_from(r, g.ranks, expert, patience) : 0;
+    int aligned = count;
+    std::int64_t begin = expert * a.capacity;
+    if (!slab) {
+      const int alignment = major ? static_cast<int>(a.alignment) : 1;
+      if (alignment != 1) aligned = (count + alignment - 1) / alignment * alignment;
+      const int2 scan = block_scan(aligned);
+      begin = row + scan.x;
+      row += scan.y;
     }
-    row += total;
+    if (exists && major) bases[expert] = static_cast<std::int32_t>(begin);
+    if (!exists || !describe) continue;
+    handle.counts()[expert] = count;
+    handle.aligned_counts()[expert] = aligned;
+    handle.offsets()[expert] = begin;
+    std::int64_t overflow = 0;
+    if (slab) {
+      overflow = count - a.capacity;
+    } else if (major && a.capacity > 0) {
+      overflow = begin + count - (begin > a.capacity ? begin : a.capacity);
+    }
+    if (overflow > 0) atomicAdd(&shared.overflow_rows, static_cast<std::uint32_t>(overflow));
   }
-  if (describe && threadIdx.x == 0) {
-    handle.offsets()[g.local_experts] = row;
-    if (a.layout == Layout::expert_slab) {
-      handle.header()->rows = row;
-    } else if (a.layout == Layout::expert_major) {
-      handle.header()->rows = a.capacity > 0 && row > a.capacity ? a.capacity : row;
-    }
+  if (slab) row = g.local_experts * a.capacity;
+  __syncthreads();
+  if (!describe || threadIdx.x != 0) return;
+  handle.offsets()[g.local_experts] = row;
+  shared.rows = major && a.capacity > 0 && row > a.capacity ? a.capacity : row;
+}
+
+/// The same where nothing is received. By a whole block.
+__device__ __noinline__ void write_no_rows(const DispatchArgs* a) {
+  const HandleArrays handle{a->handle, &a->handle_layout};
+  const int experts = a->geometry.local_experts;
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at <= experts; at += kBlockThreads) {
+    handle.offsets()[at] = 0;
+    if (at == experts) break;
+    handle.counts()[at] = handle.aligned_counts()[at] = 0;
   }
 }
 
@@ -113,24 +183,45 @@ __device__ RankSet rank_set(std::uint32_t ranks) {
   return set;
 }
 
-/// The handle's header and where every source's records begin, by one warp.
-__device__ void write_header(DispatchReceiver& receiver, std::uint64_t epoch, int tokens,
-                             std::uint32_t bad_routes, int lane) {
-  const DispatchArgs& a = receiver.a_;
-  const Geometry& g = receiver.g_;
-  receiver.cells_.await(g.ranks - 1, lane, receiver.patience_);
-  const std::uint32_t refused = receiver.cells_.refused();
-  const std::uint32_t mismatched = receiver.cells_.mismatched();
-  const std::uint32_t missing = receiver.cells_.missing();
-  const std::uint32_t all = (1U << g.ranks) - 1U;
-#pragma unroll 1
-  for (int rank = 0; rank <= g.ranks; ++rank) {
-    const int before = receiver.cells_.records_before(rank, lane);
-    if (lane == 0) receiver.handle_.source_offsets()[rank] = a.drop ? 0 : before;
+/// The handle's header and where every source's records begin, by one warp of the first keeper after
+/// number_rows().
+__device__ __forceinline__ void write_header(const Receipt& r, const Shared& shared, bool drop,
+                                             std::uint64_t epoch, int tokens, int lane) {
+  const DispatchArgs& a = r.a;
+  const Geometry& g = r.g;
+  const Coming& coming = shared.coming;
+  const std::uint32_t bad_routes = shared.bad_routes;
+  const std::uint32_t absent = coming.missing | coming.refused | coming.mismatched;
+  Totals& totals = g.board->totals[static_cast<int>(Kind::dispatch)];
+  if (lane == 0 && (bad_routes | absent) != 0) {
+    if (bad_routes != 0) atomicAdd_system(&totals.bad_routes, bad_routes);
+    report_cells(&totals, coming.missing, coming.refused, coming.mismatched);
   }
-  const std::int64_t records = a.drop ? 0 : receiver.cells_.records_before(g.ranks, lane);
+  Report report;
+  report.bad_routes = bad_routes;
+  report.missing = rank_set(coming.missing);
+  report.refused = rank_set(coming.refused);
+  report.mismatched = rank_set(coming.mismatched);
+  if (a.handle == nullptr) {
+    if (lane == 0 && a.report != nullptr) *a.report = report;
+    return;
+  }
+  if (a.cached) {
+    report.overflow_rows = r.handle.header()->report.overflow_rows;
+    if (lane == 0 && a.report != nullptr) *a.report = report;
+    return;
+  }
+  int records = lane < g.ranks && !drop ? coming.records[lane] : 0;
+#pragma unroll 1
+  for (int step = 1; step < kPeersMax; step *= 2) {
+    const int other = __shfl_up_sync(~0U, records, step);
+    if (lane >= step) records += other;
+  }
+  if (lane < g.ranks) r.handle.source_offsets()[lane + 1] = records;
+  records = __shfl_sync(~0U, records, g.ranks - 1);
   if (lane != 0) return;
-  window::HandleHeader& header = *receiver.handle_.header();
+  r.handle.source_offsets()[0] = 0;
+  window::HandleHeader& header = *r.handle.header();
   header.magic = window::kHandleMagic;
   header.fingerprint = g.fingerprint;
   header.dispatch = epoch;
@@ -140,203 +231,273 @@ __device__ void write_header(DispatchReceiver& receiver, std::uint64_t epoch, in
   header.local_experts = g.local_experts;
   header.max_tokens = a.handle_tokens;
   header.tokens = tokens;
-  header.refused = a.refused || a.drop ? 1 : 0;
+  header.refused = drop ? 1 : 0;
   header.weights_given = a.weights_given ? 1 : 0;
   header.layout = static_cast<std::uint8_t>(a.layout);
   header.alignment = a.alignment;
   header.capacity = a.capacity;
   header.records = records;
-  header.accepted = rank_set(a.drop ? 0 : all & ~(refused | mismatched | missing));
-  Report report;
-  report.bad_routes = bad_routes;
-  report.missing = rank_set(missing);
-  report.refused = rank_set(refused);
-  report.mismatched = rank_set(mismatched);
-  header.rows = 0;
+  header.accepted = rank_set(drop ? 0 : ((1U << g.ranks) - 1U) & ~absent);
+  header.rows = drop ? 0 : shared.rows;
+  report.overflow_rows = shared.overflow_rows;
   if (a.layout == Layout::rank_major) {
     const bool limited = a.capacity > 0 && records > a.capacity;
     header.rows = limited ? a.capacity : records;
     report.overflow_rows = limited ? records - a.capacity : 0;
   }
+  if (report.overflow_rows != 0) {
+    atomicAdd_system(&totals.overflow_rows, static_cast<unsigned long long>(report.overflow_rows));
+  }
   header.report = report;
-  if (bad_routes != 0 || (missing | refused | mismatched) != 0) {
-    Totals& totals = g.board->totals[static_cast<int>(Kind::dispatch)];
-    if (bad_routes != 0) atomicAdd_system(&totals.bad_routes, bad_routes);
-    report_cells(&totals, missing, refused, mismatched);
+  if (a.report != nullptr) *a.report = report;
+  header.brief.key = drop ? 0 : g.handle_key;
+  header.brief.dispatch = static_cast<std::uint32_t>(epoch);
+  header.brief.records = static_cast<std::uint32_t>(records);
+  header.brief.tokens = static_cast<std::uint16_t>(tokens);
+  header.brief.layout = static_cast<std::uint16_t>(a.layout);
+  header.brief.rows = header.rows;
+  header.brief.capacity = a.capacity;
+}
+
+/// What keepers write: the handle. By a whole block.
+template <bool kCommon>
+__device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, Shared& shared,
+                                           std::int32_t* bases, bool drop, std::uint64_t epoch,
+                                           int tokens, int warp, int lane) {
+  const DispatchArgs& a = r.a;
+  const bool cached = !kCommon && a.cached;
+  const bool numbers = !cached && !drop;
+  const bool first = crew.keeper == 0;
+  // There is none where there was no memory for it.
+  const bool writes = !cached && (kCommon || a.handle != nullptr);
+  if (first && writes) {
+    if (kCommon || a.halves.send) {
+      write_routes<kCommon>(a, tokens, r.handle.topk_ids(), r.handle.topk_weights());
+    } else {
+      copy_routes(&a);
+      if (threadIdx.x == 0) shared.bad_routes = a.saved->bad_routes;
+    }
+  }
+  // By the last warps, while the first ones await counts.
+  Coming& coming = shared.coming;
+  read_cells(r, coming, kBlockWarps - 1 - warp, lane);
+  Patience patience(r.g, a.timeout_ns);
+  if (numbers && (first || a.layout == Layout::expert_major)) {
+    number_rows(r, bases, first, shared, patience);
+  } else if (first && writes) {
+    write_no_rows(&a);
+  }
+  __syncthreads();
+  if (first && warp == 0) {
+    write_header(r, shared, drop, epoch, tokens, lane);
+  }
+  if (numbers) {
+    describe_records(r, coming, bases, patience,
+                     crew.keeper + (kBlockWarps - 1 - warp) * crew.clerks,
+                     crew.clerks * kBlockWarps, lane);
+  }
+  // Rows that nobody takes: of all, of ranks that made another call, or that the handle does not know.
+  const std::uint32_t all = (1U << r.g.ranks) - 1U;
+  std::uint32_t unwanted = drop ? all : coming.mismatched;
+  if (cached && !drop) {
+    const auto accepted = static_cast<std::uint32_t>(r.handle.header()->accepted.words[0]);
+    unwanted |= all & ~accepted & ~(coming.missing | coming.refused);
+  }
+  unwanted &= ~r.suspects;
+  if (first && cached && a.handle_copy != nullptr) copy_handle(&a);
+  if (first && unwanted != 0) drain_rows(&a, r.tag, r.bank, unwanted);
+}
+
+/// A worker's share of what comes.
+template <int kSpan, typename Encoder>
+__device__ __forceinline__ void take_records(const Receipt& r, int warps, int place,
+                                             const std::int32_t* bases, int lane) {
+  const DispatchArgs& a = r.a;
+  const Geometry& g = r.g;
+  const int units = static_cast<int>(a.units_divisor.divisor);
+  Patience patience(g, a.timeout_ns);
+  if (!Encoder::kCommon && a.cached) {
+    const int tasks = static_cast<int>(r.handle.source_offsets()[g.ranks]) * units;
+#pragma unroll 1
+    for (int task = warps - 1 - place; task < tasks; task += warps) {
+      const int record = quotient(task, a.units_divisor);
+      take_cached<Encoder>(r, record, task - record * units, lane);
+    }
+    return;
+  }
+  int limit = g.layout.shape().tokens;
+  const bool same_source = warps == quotient(warps, g.ranks_divisor) * g.ranks;
+  // From the other end: warps with nothing to send are the first to take.
+#pragma unroll 1
+  for (int task = warps - 1 - place;; task += warps) {
+    const int item = quotient(task, g.ranks_divisor);
+    const int token = quotient(item * kSpan, a.units_divisor);
+    if (token >= limit) break;
+    int source = g.rank + task - item * g.ranks;
+    if (source >= g.ranks) source -= g.ranks;
+    const int tokens = take_units<kSpan, Encoder>(r, source, token, item * kSpan - token * units,
+                                                  bases, patience, lane);
+    if (same_source) limit = tokens;
   }
 }
 
-/// Whether a cached dispatch can go along its handle, which the host cannot see.
-__device__ __noinline__ bool goes_along(const DispatchArgs& a) {
-  const auto* header = reinterpret_cast<const window::HandleHeader*>(a.handle);
-  const HandleState state = read_handle(header, a.geometry.fingerprint, a.geometry.rank);
-  return state.usable && state.tokens == a.tokens &&
-         state.layout == static_cast<std::uint8_t>(a.layout) && state.capacity == a.capacity &&
-         header->alignment == a.alignment;
-}
-
-template <typename Encoder>
+template <typename Encoder, int kSpan>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     dispatch_kernel(const __grid_constant__ DispatchArgs a) {
-  __shared__ Block block;
-  __shared__ std::uint32_t bad_routes;
-  __shared__ std::uint32_t reached[kPeersMax * kTokenWords];
+  constexpr bool kCommon = Encoder::kCommon;
+  __shared__ Shared shared;
   const Geometry& g = a.geometry;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int warps = static_cast<int>(gridDim.x) * kBlockWarps;
-  const bool last_block = blockIdx.x == gridDim.x - 1;
-  const int units = static_cast<int>(a.units_divisor.divisor);
-  overlap_neighbours();
+  const bool sends = kCommon || a.halves.send;
+  const bool receives = kCommon || a.halves.receive;
+  const bool cached = !kCommon && a.cached;
+  const bool rows = kCommon || a.rows;
+  let_next_start();
+  if (threadIdx.x == kOpenWarp * 32) touch_parameters(a, &shared.parameters);
+  bool refused = !kCommon && a.refused;
+  std::uint32_t signature = a.signature;
+  if (cached && !refused) {
+    await_previous();
+    refused = !goes_along(&a);
+    signature = mix(signature,
+                    read_brief(reinterpret_cast<const window::HandleHeader*>(a.handle)).dispatch);
+  }
+  const bool drop = !kCommon && (a.drop || refused);
+  const int tokens = refused || !sends ? 0 : a.tokens;
+  const Crew crew(tokens);
 
-  const bool refused = a.refused || (a.cached && !goes_along(a));
-  const bool drop = a.drop || refused;
+  const RouteTable table(shared_memory, g.experts, tokens, route_shift(g.top_k));
+  auto* const bases = reinterpret_cast<std::int32_t*>(shared_memory);
+  // Pieces are numbered so that neighbours are on different multiprocessors.
+  const int units = static_cast<int>(a.units_divisor.divisor);
+  const int warps = crew.workers * kBlockWarps;
+  const int place = warp * crew.workers + crew.block;
+  const int send_tasks = crew.works && rows ? tokens * units : 0;
+  if (crew.herald >= 0 || crew.keeper >= 0) {
+    if (threadIdx.x == 0) shared.bad_routes = shared.overflow_rows = 0;
+    if (threadIdx.x < kPeersMax * kTokenWords) shared.reached[threadIdx.x] = 0;
+    auto* const coming = reinterpret_cast<std::uint32_t*>(&shared.coming);
+    if (threadIdx.x < sizeof(Coming) / 4) coming[threadIdx.x] = 0;
+#pragma unroll 1
+    for (int at = static_cast<int>(threadIdx.x); at < table.clear_words(g.experts);
+         at += kBlockThreads) {
+      table.notes[at] = 0;
+    }
+    __syncthreads();
+  }
+  await_previous();
 
   // Everything that is needed first is asked for at once.
-  const int ids_bytes = route_bytes(a.halves.send ? a.tokens : 0, g.top_k);
-  const Routes routes{reinterpret_cast<std::int16_t*>(shared_memory),
-                      reinterpret_cast<std::int16_t*>(shared_memory + ids_bytes),
-                      reached,
-                      &bad_routes,
-                      refused || !a.halves.send ? 0 : a.tokens,
-                      g.top_k};
-  auto* const per_expert = reinterpret_cast<std::int32_t*>(shared_memory + 2 * ids_bytes);
-  RouteReader reader;
-  reader.ask(a, routes);
-  // Warp w of the grid, counted so that neighbours are on different multiprocessors.
-  const int place = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
-  const int send_tasks = routes.tokens * (a.rows ? units : 0);
-  typename Encoder::Source source;
-  if (place < send_tasks) {
-    const int token = quotient(place, a.units_divisor);
-    Encoder::load(a, row_at(a.x, token), place - token * units, lane, source);
-  }
-  Guard guard(g, Kind::dispatch, warp == kBlockWarps - 1 ? lane : kPeersMax);
-  if (threadIdx.x == 0) {
-    read_epochs(g, Kind::dispatch, block);
-    bad_routes = 0;
-  }
+  std::uint64_t epoch = 0;
+  std::uint32_t tag = 0;
+  std::uint32_t skipped = 0;
+  int bank = 0;
+  int task = place;
 #pragma unroll 1
-  for (int at = static_cast<int>(threadIdx.x); at < g.ranks * kTokenWords; at += kBlockThreads) {
-    reached[at] = 0;
-  }
-  __syncthreads();
-  const Progress progress = a.halves.send ? block.sent : block.received;
-  const std::uint64_t epoch = progress.epoch + 1;
-  const int bank = static_cast<int>(progress.bank);
-  const std::uint32_t tag = window::tag_of(epoch);
-
-  if (a.halves.send) {
-    reader.store_raw(a, routes);
-    guard.pass(g, epoch, block.suspects, a.timeout_ns);
-    __syncthreads();
-    RouteReader::mark_duplicates(g, routes);
-    __syncthreads();
-
-    if (last_block) {
-      if (warp == kBlockWarps - 1) {
-        tell(g, Kind::dispatch, block.received.epoch, block.suspects, lane);
-      }
-      if (static_cast<int>(threadIdx.x) < g.ranks && ((block.suspects >> threadIdx.x) & 1U) == 0) {
-        const int peer = static_cast<int>(threadIdx.x);
-        send_cell(g, peer, CellKind::dispatch, bank, tag,
-                  refused ? static_cast<int>(CellCode::refused) : routes.records(peer),
-                  a.signature);
-      }
-      if (!a.cached && !refused) {
-        send_counts(a, routes, per_expert, bank, tag, block.suspects);
-      }
+  for (bool opened = false;; opened = true) {
+    const int token = quotient(task, a.units_divisor);
+    const int unit = task - token * units;
+    typename Encoder::Source source;
+    int id = kNoRoute;
+    if (task < send_tasks) {
+      Encoder::load(a, row_of<kCommon>(a.x, token), unit, lane, source);
+      id = load_route<kCommon>(a, token, lane);
     }
-    // Headers go to other warps than pieces while there are enough.
-    if (!a.cached) {
-#pragma unroll 1
-      for (int token = warps - 1 - place; token < routes.tokens; token += warps) {
-        send_header(a, routes, token, bank, tag, block.suspects, lane);
-      }
-    }
-#pragma unroll 1
-    for (int task = place; task < send_tasks; task += warps) {
-      const int token = quotient(task, a.units_divisor);
-      const int unit = task - token * units;
-      if (task != place) Encoder::load(a, row_at(a.x, token), unit, lane, source);
-      send_unit<Encoder>(a, routes, token, unit, source, bank, block.suspects, lane);
-    }
-  }
-
-  if (!a.halves.receive && !a.cached && last_block) {
-    write_routes(a, routes, a.saved->ids, a.saved->weights);
-    if (threadIdx.x == 0) a.saved->bad_routes = bad_routes;
-  }
-  if (a.halves.receive) {
-    DispatchReceiver receiver(a, drop, tag, bank, a.signature, lane);
-    // One block writes down what the others need not know.
-    const bool keeper = blockIdx.x == (gridDim.x > 1 ? gridDim.x - 2 : 0) && !a.cached;
-    if (keeper) {
-      const HandleArrays& handle = receiver.handle_;
-      if (a.halves.send || a.refused) {
-        write_routes(a, routes, handle.topk_ids(), handle.topk_weights());
-      } else {
-        copy_routes(a, handle);
-        if (threadIdx.x == 0) bad_routes = a.saved->bad_routes;
-        __syncwarp();
-      }
-      if (warp == 0) {
-        write_header(receiver, epoch, a.refused ? 0 : a.tokens, bad_routes, lane);
-      }
-    }
-    if (!a.cached && !drop && (keeper || a.layout == Layout::expert_major)) {
-      __syncthreads();  // per_expert changes hands; the header is written before it is added to.
-      number_rows(receiver, per_expert, keeper, lane);
+    if (!opened) {
+      const int header = crew.herald + warp * crew.clerks;
+      float weight = 0.0F;
+      if (crew.herald >= 0 && header < tokens) weight = route_weight(a, header, lane);
+      if (warp == kOpenWarp) open(g, Kind::dispatch, sends, a.timeout_ns, lane, shared.block);
+      if (crew.herald >= 0 || crew.keeper == 0) note_routes<kCommon>(a, table, &shared.bad_routes);
       __syncthreads();
+      const Progress progress = sends ? shared.block.sent : shared.block.received;
+      epoch = progress.epoch + 1;
+      bank = static_cast<int>(progress.bank);
+      tag = window::tag_of(epoch);
+      skipped = shared.block.suspects;
+      if (sends && crew.herald >= 0) {
+        send_heralds<kCommon>(a, table, crew, shared, {tag, signature, bank}, refused, weight, warp,
+                              lane);
+      }
+      if (kCommon && warp == kCloseWarp) {
+        close(g, Kind::dispatch, Halves{true, true}, shared.block, lane);
+      }
     }
-    const int slots = g.layout.shape().tokens;
-    const bool same_source = warps == quotient(warps, g.ranks_divisor) * g.ranks;
-    const int receive_units = a.rows ? units : 1;
-#pragma unroll 1
-    for (int task = place;; task += warps) {
-      const int item = quotient(task, g.ranks_divisor);
-      const int slot = a.rows ? quotient(item, a.units_divisor) : item;
-      if (slot >= slots) break;
-      int source_rank = g.rank + task - item * g.ranks;
-      if (source_rank >= g.ranks) source_rank -= g.ranks;
-      const bool there = receiver.take_unit<Encoder>(source_rank, slot, item - slot * receive_units,
-                                                     per_expert, lane);
-      // A warp that always has the same source is done when that has no more.
-      if (!there && same_source) break;
+    if (task >= send_tasks) break;
+    Unit<Encoder> encoded;
+    encoded.encode(a, source, lane);
+    encoded.send(a, ranks_of(g, id) & ~skipped, token, unit, bank, lane);
+    task += warps;
+  }
+
+  if (!receives && !cached && crew.herald == 0) {
+    write_routes<kCommon>(a, tokens, a.saved->ids, a.saved->weights);
+    if (threadIdx.x == 0) a.saved->bad_routes = shared.bad_routes;
+  }
+  if (receives) {
+    const Receipt receipt{a, g, {a.handle, &a.handle_layout}, tag, signature, skipped, bank};
+    if (crew.keeper >= 0) {
+      __syncthreads();  // The route table is read no more.
+      keep_books<kCommon>(receipt, crew, shared, bases, drop, epoch, refused ? 0 : a.tokens, warp,
+                          lane);
+    } else if (a.layout == Layout::expert_major && !cached && !drop) {
+      Patience patience(g, a.timeout_ns);
+      number_rows(receipt, bases, false, shared, patience);
+    }
+    if (crew.works && rows && !drop) {
+      take_records<kSpan, Encoder>(receipt, warps, place, bases, lane);
     }
   }
-  __syncthreads();
-  close(g, Kind::dispatch, a.halves, block);
+  if constexpr (!kCommon) {
+    // Halves may run side by side: what a half has not done yet must not be told by the other.
+    __syncthreads();
+    if (warp == kCloseWarp) close(g, Kind::dispatch, Halves{sends, receives}, shared.block, lane);
+  }
 }
 
-template <bool kAligned>
+/// Common calls have kernels of their own, from which all that is rare is left out.
+bool is_common(const DispatchArgs& a) {
+  const bool contiguous = a.x.slab_rows == 0 && a.out.slab_rows == 0 && a.scales.slab_rows == 0;
+  return contiguous && (a.codec.kind != CodecKind::fp8 || a.whole_scales) && a.aligned && a.rows &&
+         a.halves.send && a.halves.receive && !a.refused && !a.cached && !a.drop &&
+         a.mask == nullptr && a.x_dtype != DType::f32;
+}
+
+/// Few tokens: small pieces for many warps. Many: fewer pieces than warps.
+template <template <int, bool> typename Encoder>
+auto common_kernel(bool many) {
+  using Kernel = void (*)(const DispatchArgs);
+  return many ? Kernel{dispatch_kernel < Encoder<2, true>,
+                       Encoder<2, true>::kVectors == 1 ? 2 : 1 > }
+              : Kernel{dispatch_kernel<Encoder<2, true>, 1>};
+}
+
 auto kernel_for(const DispatchArgs& a) {
   using Kernel = void (*)(const DispatchArgs);
   const bool wide = a.x_dtype == DType::f32;
+  const bool many = a.many && a.units_divisor.divisor % 2 == 0;
   if (a.codec.kind == CodecKind::fp8) {
-    return wide ? Kernel{dispatch_kernel<Fp8Encoder<4, kAligned>>}
-                : Kernel{dispatch_kernel<Fp8Encoder<2, kAligned>>};
+    if (is_common(a)) return common_kernel<Fp8Encoder>(many);
+    return wide ? Kernel{dispatch_kernel<Fp8Encoder<4, false>, 1>}
+                : Kernel{dispatch_kernel<Fp8Encoder<2, false>, 1>};
   }
   const DType out = a.codec.kind == CodecKind::bf16  ? DType::bf16
                     : a.codec.kind == CodecKind::f16 ? DType::f16
                                                      : DType::f32;
   if (out == a.x_dtype || !a.rows) {
-    return out == DType::f32 ? Kernel{dispatch_kernel<RawEncoder<4, kAligned>>}
-                             : Kernel{dispatch_kernel<RawEncoder<2, kAligned>>};
+    if (is_common(a)) return common_kernel<RawEncoder>(many);
+    return out == DType::f32 ? Kernel{dispatch_kernel<RawEncoder<4, false>, 1>}
+                             : Kernel{dispatch_kernel<RawEncoder<2, false>, 1>};
   }
-  return out == DType::f32 ? Kernel{dispatch_kernel<ConvertEncoder<4>>}
-                           : Kernel{dispatch_kernel<ConvertEncoder<2>>};
-}
-
-auto kernel_for(const DispatchArgs& a) {
-  return a.aligned ? kernel_for<true>(a) : kernel_for<false>(a);
+  return out == DType::f32 ? Kernel{dispatch_kernel<ConvertEncoder<4>, 1>}
+                           : Kernel{dispatch_kernel<ConvertEncoder<2>, 1>};
 }
 
 std::size_t shared_bytes(const DispatchArgs& a) {
-  return 2 * static_cast<std::size_t>(route_bytes(a.tokens, a.geometry.top_k)) +
-         4 * static_cast<std::size_t>(a.geometry.experts > a.geometry.local_experts
-                                          ? a.geometry.experts
-                                          : a.geometry.local_experts);
+  const Geometry& g = a.geometry;
+  return static_cast<std::size_t>(
+      std::max(RouteTable::bytes(g.experts, a.tokens, route_shift(g.top_k)), 4 * g.local_experts));
 }
 
 }  // namespace
@@ -349,13 +510,16 @@ int load_dispatch_kernels() {
   for (const CodecKind kind : {CodecKind::bf16, CodecKind::f16, CodecKind::f32, CodecKind::fp8}) {
     for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
       for (const bool aligned : {false, true}) {
-        DispatchArgs args;
-        args.codec.kind = kind;
-        args.x_dtype = dtype;
-        args.aligned = aligned;
-        cudaFuncAttributes attributes;
-        const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel_for(args));
-        if (error != cudaSuccess) return error;
+        for (const bool many : {false, true}) {
+          DispatchArgs args;
+          args.codec.kind = kind;
+          args.x_dtype = dtype;
+          args.aligned = aligned;
+          args.many = many;
+          args.whole_scales = true;
+          args.units_divisor = Divisor(2);
+          if (const int error = load_kernel(kernel_for(args)); error != cudaSuccess) return error;
+        }
       }
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "engine/cuda/elements.cuh"
+#include "engine/cuda/dispatch_send.cuh"
 #include "engine/cuda/handle_arrays.cuh"
 #include "engine/cuda/operation.cuh"
 #include "sluice/handle.hpp"
@@ -10,220 +10,497 @@
 /// and copies it to its row or rows, whose numbers follow from the counts of all sources.
 namespace sluice::engine::cuda {
 
-/// One operation's receive half as a warp sees it.
-class DispatchReceiver {
+/// What the receive half of one operation goes by.
+struct Receipt {
+  const DispatchArgs& a;
+  const Geometry& g;
+  HandleArrays handle;
+  std::uint32_t tag;
+  std::uint32_t signature;
+  std::uint32_t suspects;  // As if they were not there, whatever they push.
+  int bank;
+};
+
+/// Rows of a local expert that come from the sources below `sources`. For any number of lanes.
+__device__ __forceinline__ int count_rows_from(const Receipt& r, int sources, int expert,
+                                               Patience& patience) {
+  constexpr int kAtOnce = 4;
+  const std::byte* at = in_at(r.g, 0, r.g.layout.count(r.bank, expert));
+  const std::size_t stride = r.g.layout.lane(1);
+  const std::uint64_t none = r.tag | static_cast<std::uint64_t>(~r.signature) << 32;
+  std::uint32_t gone = r.suspects;
+  int total = 0;
+#pragma unroll 1
+  for (int source = 0; source < sources;) {
+    int late = -1;
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      std::uint64_t word = none;
+      // Pairs with send_counts() of the source.
+      if (source + i < sources && ((gone >> (source + i)) & 1U) == 0) {
+        word = load_relaxed(reinterpret_cast<const std::uint64_t*>(at + i * stride));
+      }
+      if (static_cast<std::uint32_t>(word) != r.tag) late = i;
+      sum += count_in(word, r.signature);
+    }
+    if (late >= 0) {
+      if (patience.spent(source + late)) gone |= 1U << (source + late);
+      continue;
+    }
+    total += sum;
+    source += kAtOnce;
+    at += kAtOnce * stride;
+  }
+  return total;
+}
+
+/// The first `count` bits of a word.
+__device__ __forceinline__ std::uint32_t low_bits(int count) {
+  if (count <= 0) return 0;
+  return count >= 32 ? ~0U : (1U << count) - 1U;
+}
+
+/// The number of the record of `token` of `source` among all that this rank receives: records of lower
+/// sources, and earlier tokens of this one. By one warp.
+static __device__ __noinline__ int record_index(const DispatchArgs* a, std::uint32_t tag,
+                                                std::uint32_t signature, std::uint32_t suspects,
+                                                int bank, int source, int token) {
+  const Geometry& g = a->geometry;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  // Lane i: the first packet of rank i; lane kPeersMax + i: the i-th packet with bits of the source.
+  const int bits = lane - kPeersMax;
+  const int first_token = bits == 0 ? 0 : window::kFirstTokens + (bits - 1) * window::kPacketTokens;
+  const bool counts = lane < source;
+  const bool asks = counts ? ((suspects >> lane) & 1U) == 0 : bits >= 0 && first_token <= token;
+  const int packet = counts || bits <= 0 ? 0 : bits + window::kFormPacket;
+  const int from = counts ? lane : source;
+  const std::byte* const at = in_at(g, from, g.layout.cell(protocol::CellKind::dispatch, bank)) +
+                              packet * window::kPacketBytes;
+  Patience patience(g, a->timeout_ns);
+  uint4 v = make_uint4(tag, cell_word::kRefused, 0, 0);
+  if (asks) {
+    v = load_packet(at);  // Pairs with send_cell() of the peer.
+    while (v.x != tag) {
+      if (patience.spent(from)) {
+        v = make_uint4(tag, cell_word::kRefused, 0, 0);
+        break;
+      }
+      v = load_packet(at);
+    }
+  }
+  __syncwarp();
+  int value = 0;
+  const int before = token - first_token;
+  if (counts) {
+    PeerCell cell;
+    cell.read(v, signature);
+    value = cell.records();
+  } else if (asks && bits == 0) {
+    value = __popc(v.w & low_bits(before));
+  } else if (asks) {
+    value = __popc(v.y & low_bits(before)) + __popc(v.z & low_bits(before - 32)) +
+            __popc(v.w & low_bits(before - 64));
+  }
+  return __reduce_add_sync(~0U, value);
+}
+
+/// The scales in packet `lane` of a unit, into the row's scales, in any form and stride. Rare.
+static __device__ __noinline__ void store_scales(const DispatchArgs* a, std::byte* out, int unit,
+                                                 int lane, uint4 packet) {
+  const std::uint32_t words[4] = {packet.x, packet.y, packet.z, packet.w};
+  const std::int64_t stride = a->scales.element_stride;
+  const int groups = groups_per_unit(*a);
+  const int all = (a->geometry.hidden + a->codec.group - 1) >> (31 - __clz(a->codec.group));
+  const int first = unit * groups;
+  if (a->codec.scale_form != ScaleForm::ue8m0) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int group = lane * 4 + i;
+      if (group < groups && first + group < all) {
+        *reinterpret_cast<std::uint32_t*>(out + (first + group) * stride) = words[i];
+      }
+    }
+    return;
+  }
+  const auto mask_scales = [](std::uint32_t word, int count) {  // The others are zero.
+    return count >= 4 ? word : word & ((1U << (8 * count)) - 1U);
+  };
+  if (groups == 2) {  // Half a word; the last one fills its word up.
+    std::byte* const word = out + first / 4 * stride + first % 4;
+    if (first % 4 == 0 && first + groups >= all) {
+      *reinterpret_cast<std::uint32_t*>(word) = mask_scales(words[0], all - first);
+    } else {
+      *reinterpret_cast<std::uint16_t*>(word) =
+          static_cast<std::uint16_t>(mask_scales(words[0], all - first));
+    }
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int group = first + i * 4;
+    if (i * 4 < groups && group < all) {
+      *reinterpret_cast<std::uint32_t*>(out + group / 4 * stride) =
+          mask_scales(words[i], all - group);
+    }
+  }
+}
+
+/// What a warp takes: kSpan units of one record.
+template <typename Encoder, int kSpan>
+class Piece {
  public:
-  __device__ DispatchReceiver(const DispatchArgs& args, bool drop, std::uint32_t tag, int bank,
-                              std::uint64_t signature, int lane)
-      : a_(args),
-        g_(args.geometry),
-        patience_(args.geometry, args.timeout_ns),
-        handle_{args.handle, &args.handle_layout},
-        drop_(drop),
-        tag_(tag),
-        bank_(bank),
-        cells_(args.geometry, protocol::CellKind::dispatch, bank, tag, signature, lane) {}
+  __device__ __forceinline__ Piece(const DispatchArgs& a, std::byte* row, int unit, int lane)
+      : first_byte_((unit * kVectors * 32 + lane) * 16),  // Packets are 512 bytes apart.
+        unit_(unit),
+        data_at_(row + first_byte_),
+        scale_at_(row + a.row_bytes + (unit * a.scale_packets + lane) * 16),
+        packets_((a.row_bytes - first_byte_ + 511) / 512),
+        has_scales_(kScaled && lane < a.scale_packets) {}
 
-  /// Rows of `expert` that come from the sources in `sources`.
-  __device__ __forceinline__ int count(std::uint32_t sources, int expert) {
-    int total = 0;
-#pragma unroll 1
-    while (sources != 0) {
-      // Four at a time. Words that are not awaited count nothing.
-      std::uint64_t word[4];
-      std::uint32_t left = sources;
-      bool here = true;
+  __device__ __forceinline__ void load(const DispatchArgs& a) {
 #pragma unroll
-      for (std::uint64_t& w : word) {
-        w = tag_;
-        if (left != 0) {
-          const int source = __ffs(static_cast<int>(left)) - 1;
-          // Pairs with send_counts() of the source.
-          w = load_relaxed(reinterpret_cast<const std::uint64_t*>(
-              in_at(g_, g_.layout.count(source, bank_, expert))));
-        }
-        here = here && static_cast<std::uint32_t>(w) == tag_;
-        left &= left - 1;
-      }
-      if (!here) {
-        if (!patience_.spent(__ffs(static_cast<int>(sources)) - 1)) continue;
-      }
-#pragma unroll
-      for (const std::uint64_t w : word) {
-        if (static_cast<std::uint32_t>(w) == tag_) total += static_cast<int>(w >> 32);
-      }
-      sources = left;
+    for (int j = 0; j < kPackets; ++j) {
+      if (j < packets_) data_[j] = load_packet(data_at_ + j * 512);
     }
-    return total;
+    if constexpr (kScaled) {
+#pragma unroll
+      for (int s = 0; s < kSpan; ++s) {
+        if (scaled(a, s)) scale_[s] = load_packet(scale_at_ + s * a.scale_packets * 16);
+      }
+    }
+  }
+  __device__ __forceinline__ bool here() const {
+    bool all = true;
+#pragma unroll
+    for (int j = 0; j < kPackets; ++j) all = all && data_[j].w != window::kPoison;
+#pragma unroll
+    for (int s = 0; kScaled && s < kSpan; ++s) all = all && scale_[s].w != window::kPoison;
+    return all;
+  }
+  __device__ __forceinline__ void clear(const DispatchArgs& a) const {
+#pragma unroll
+    for (int j = 0; j < kPackets; ++j) {
+      if (j < packets_) clear_packet(data_at_ + j * 512);
+    }
+#pragma unroll
+    for (int s = 0; kScaled && s < kSpan; ++s) {
+      if (scaled(a, s)) clear_packet(scale_at_ + s * a.scale_packets * 16);
+    }
+  }
+  __device__ __forceinline__ void zero() {
+#pragma unroll
+    for (uint4& packet : data_) packet = make_uint4(0, 0, 0, 0);
+#pragma unroll
+    for (uint4& packet : scale_) packet = make_uint4(0, 0, 0, 0);
   }
 
-  /// Lane k: the row of route k of record `slot` of `source`, or what the handle has for none.
-  /// Writes the record's entries of the handle if `describe`.
-  __device__ int row_of_route(int source, int slot, uint4 header, const std::int32_t* bases,
-                              bool describe, int lane) {
-    const int local = lane < g_.top_k ? static_cast<int>(header.z & 0xFFFFU) - 1 : -1;
-    const int token = static_cast<int>(header.z >> 16);
-    int row = Handle::kRowAbsent;
-    int record = 0;
-    if (describe || a_.layout == Layout::rank_major) {
-      record = cells_.records_before(source, lane) + slot;
-    }
-    const std::uint32_t lower = cells_.senders() & ((1U << source) - 1U);
-    if (local >= 0) {
-      if (a_.layout == Layout::rank_major) {
-        row = a_.capacity == 0 || record < a_.capacity ? record : Handle::kRowOverflow;
-      } else if (header.w == ~0U) {
-        row = Handle::kRowDuplicate;
-      } else {
-        row = place(local, static_cast<int>(header.w) + count(lower, local), bases);
-      }
-    }
-    if (describe && lane < g_.top_k) {
-      const std::int64_t at = std::int64_t{record} * g_.top_k + lane;
-      handle_.local_ids()[at] = local;
-      handle_.local_weights()[at] = __uint_as_float(header.y);
-      handle_.route_rows()[at] = row;
-      if (lane == 0) {
-        handle_.record_rank()[record] = source;
-        handle_.record_token()[record] = token;
-      }
-    }
-    return row;
-  }
-
-  /// Row number of the position-th row of an expert.
-  __device__ int place(int expert, int position, const std::int32_t* bases) const {
-    if (a_.layout == Layout::expert_slab) {
-      return position < a_.capacity ? static_cast<int>(expert * a_.capacity) + position
-                                    : Handle::kRowOverflow;
-    }
-    const int row = bases[expert] + position;
-    return a_.capacity == 0 || row < a_.capacity ? row : Handle::kRowOverflow;
-  }
-
-  /// Takes one unit of record `slot` of `source`. Returns false if the source has no such record.
-  template <typename Encoder>
-  __device__ __forceinline__ bool take_unit(int source, int slot, int unit,
-                                            const std::int32_t* bases, int lane) {
-    constexpr int kVectors = Encoder::kVectors;
-    std::byte* const from = in_at(g_, g_.layout.dispatch_row(source, bank_, slot));
-    const int first_byte = (unit * kVectors * 32 + lane) * 16;  // Packets are 512 bytes apart.
-    std::byte* const scales_from = from + a_.row_bytes + (unit * a_.scale_packets + lane) * 16;
-    const bool has_scales = Encoder::kOutput == 1 && a_.rows && lane < a_.scale_packets;
-    const std::byte* header_at =
-        in_at(g_, g_.layout.route(source, bank_, slot, lane < g_.top_k ? lane : 0));
-    uint4 data[kVectors];
-    uint4 scale = make_uint4(0, 0, 0, 0);
-    uint4 header = make_uint4(tag_, 0, 0, 0);
-    bool counted = false;  // Whether the cells of the source and those below it are known.
-#pragma unroll 1
-    for (;;) {
-      // Everything is asked for at once, whether or not there is such a record.
-      if (!a_.cached && lane < g_.top_k) header = load_packet(header_at);
-      if (a_.rows) {
-#pragma unroll
-        for (int j = 0; j < kVectors; ++j) {
-          data[j] = make_uint4(0, 0, 0, 0);
-          if (first_byte + j * 512 < a_.row_bytes)
-            data[j] = load_packet(from + first_byte + j * 512);
-        }
-        if (has_scales) scale = load_packet(scales_from);
-      }
-      if (!counted) counted = cells_.look(source, lane, patience_);
-      if (counted && slot >= cells_.records(source)) return false;
-      // Pairs with send_header() and send_unit() of the source.
-      bool here = counted && header.x == tag_ && scale.w != window::kPoison;
-      if (a_.rows) {
-#pragma unroll
-        for (int j = 0; j < kVectors; ++j) here = here && data[j].w != window::kPoison;
-      }
-      if (__all_sync(~0U, here)) break;
-      if (__any_sync(~0U, counted && patience_.spent(source))) return true;
-    }
-
-    if (a_.rows) {
-#pragma unroll
-      for (int j = 0; j < kVectors; ++j) {
-        if (first_byte + j * 512 < a_.row_bytes) clear_packet(from + first_byte + j * 512);
-      }
-      if (has_scales) clear_packet(scales_from);
-    }
-    if (drop_) return true;
-    const int row = a_.cached ? cached_row(source, slot, lane)
-                              : row_of_route(source, slot, header, bases, unit == 0, lane);
-    if (!a_.rows) return true;
-    std::uint32_t targets = __ballot_sync(~0U, row >= 0);
-    if (a_.layout == Layout::rank_major) targets &= ~targets + 1;  // One row, however many routes.
+  /// Into its row, or rows: lane k has the row of route k.
+  __device__ __forceinline__ void store(const DispatchArgs& a, int row, int lane) const {
+    constexpr bool kCommon = Encoder::kCommon;
+    std::uint32_t targets = lanes_with(row >= 0);
+    if (a.layout == Layout::rank_major) targets &= ~targets + 1;  // One row, however many routes.
+    std::byte* const own = row_of<kCommon>(a.out, row);
+    std::byte* own_scales = nullptr;
+    if constexpr (kScaled) own_scales = row_of<kCommon>(a.scales, row);
 #pragma unroll 1
     for (; targets != 0; targets &= targets - 1) {
-      const int to = __shfl_sync(~0U, row, __ffs(static_cast<int>(targets)) - 1);
-      std::byte* const out = row_at(a_.out, to) + first_byte;
+      const int k = __ffs(static_cast<int>(targets)) - 1;
+      std::byte* const out = pointer_of(own, k) + first_byte_;
 #pragma unroll
-      for (int j = 0; j < kVectors; ++j) {
-        if (first_byte + j * 512 < a_.row_bytes) {
-          store_bytes<Encoder::kAligned, Encoder::kOutput>(out + j * 512, data[j]);
+      for (int j = 0; j < kPackets; ++j) {
+        if (j < packets_) {
+          store_bytes<Encoder::kOutput>(out + j * 512, data_[j], kCommon || a.aligned);
         }
       }
-      if (has_scales) store_scales(row_at(a_.scales, to), unit, lane, scale);
+      if constexpr (kScaled) {
+        std::byte* const scales = pointer_of(own_scales, k);
+#pragma unroll
+        for (int s = 0; s < kSpan; ++s) {
+          if (!scaled(a, s)) continue;
+          if (kCommon || a.whole_scales) {
+            store16(scales + (unit_ + s) * 16, scale_[s]);
+          } else {
+            store_scales(&a, scales, unit_ + s, lane, scale_[s]);
+          }
+        }
+      }
     }
-    return true;
-  }
-
-  __device__ int cached_row(int source, int slot, int lane) const {
-    const std::int64_t record = handle_.source_offsets()[source] + slot;
-    return lane < g_.top_k ? handle_.route_rows()[record * g_.top_k + lane] : Handle::kRowAbsent;
   }
 
  private:
-  /// The scales in packet `lane` of a unit, into the row's scales.
-  __device__ void store_scales(std::byte* out, int unit, int lane, uint4 packet) const {
-    const std::uint32_t words[4] = {packet.x, packet.y, packet.z, packet.w};
-    const int groups = window::kUnitElements / a_.codec.group;  // of a unit
-    const int all = (g_.hidden + a_.codec.group - 1) / a_.codec.group;
-    const int first = unit * groups;
-    if (a_.codec.scale_form != ScaleForm::ue8m0) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int group = first + lane * 4 + i;
-        if (lane * 4 + i < groups && group < all) {
-          *reinterpret_cast<std::uint32_t*>(out + group * a_.scales.element_stride) = words[i];
-        }
-      }
-      return;
-    }
-    if (groups == 2) {  // Half a word; the last one fills its word up.
-      std::byte* const word = out + first / 4 * a_.scales.element_stride + first % 4;
-      if (first % 4 == 0 && first + groups >= all) {
-        *reinterpret_cast<std::uint32_t*>(word) = mask_scales(words[0], all - first);
-      } else {
-        *reinterpret_cast<std::uint16_t*>(word) =
-            static_cast<std::uint16_t>(mask_scales(words[0], all - first));
-      }
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int group = first + i * 4;
-      if (i * 4 < groups && group < all) {
-        *reinterpret_cast<std::uint32_t*>(out + group / 4 * a_.scales.element_stride) =
-            mask_scales(words[i], all - group);
-      }
-    }
-  }
-  /// The first `count` bytes of a word; the others are zero.
-  static __device__ std::uint32_t mask_scales(std::uint32_t word, int count) {
-    return count >= 4 ? word : word & ((1U << (8 * count)) - 1U);
+  static constexpr bool kScaled = Encoder::kOutput == 1;
+  static constexpr int kVectors = Encoder::kVectors;
+  static constexpr int kPackets = kSpan * kVectors;
+
+  /// Whether this lane has scales of the s-th unit: a last piece may have fewer units.
+  __device__ __forceinline__ bool scaled(const DispatchArgs& a, int s) const {
+    return has_scales_ && (s == 0 || unit_ + s < static_cast<int>(a.units_divisor.divisor));
   }
 
- public:
-  const DispatchArgs& a_;
-  const Geometry& g_;
-  Patience patience_;
-  HandleArrays handle_;
-  bool drop_;
-  std::uint32_t tag_;
-  int bank_;
-  Cells cells_;
+  int first_byte_;
+  int unit_;
+  std::byte* data_at_;
+  std::byte* scale_at_;
+  int packets_;  // of this lane
+  bool has_scales_;
+  uint4 data_[kPackets] = {};
+  uint4 scale_[kScaled ? kSpan : 1] = {};
 };
+
+/// Lane k: the local expert of route k of a record, or -1.
+__device__ __forceinline__ int local_expert(const Geometry& g, uint4 header, int lane) {
+  return lane < g.top_k ? header_word::local_expert(header.z) : -1;
+}
+
+/// Lane k: the row of route k of the `record`-th record, which came from `source`, or what the handle
+/// has for none. bases: where the segments of expert_major start.
+__device__ __forceinline__ int row_of_route(const Receipt& r, int source, uint4 header, int record,
+                                            const std::int32_t* bases, Patience& patience,
+                                            int lane) {
+  const DispatchArgs& a = r.a;
+  const int local = local_expert(r.g, header, lane);
+  if (a.layout == Layout::rank_major) {
+    if (local < 0) return Handle::kRowAbsent;
+    return a.capacity == 0 || record < a.capacity ? record : Handle::kRowOverflow;
+  }
+  const int before = count_rows_from(r, source, max(local, 0), patience);
+  __syncwarp();
+  const std::uint32_t position = header_word::position(header.z);
+  if (local < 0) return Handle::kRowAbsent;
+  if (position == header_word::kNoPosition) return Handle::kRowDuplicate;
+  const int among = before + static_cast<int>(position);
+  if (a.layout == Layout::expert_slab) {
+    return among < a.capacity ? local * static_cast<int>(a.capacity) + among : Handle::kRowOverflow;
+  }
+  const int row = bases[local] + among;
+  return a.capacity == 0 || row < a.capacity ? row : Handle::kRowOverflow;
+}
+
+/// Takes kSpan units of the record of `token` of `source`, from `unit` on, if there is one. Returns
+/// how many tokens that source has at most.
+template <int kSpan, typename Encoder>
+__device__ __forceinline__ int take_units(const Receipt& r, int source, int token, int unit,
+                                          const std::int32_t* bases, Patience& patience, int lane) {
+  const DispatchArgs& a = r.a;
+  const Geometry& g = r.g;
+  if (((r.suspects >> source) & 1U) != 0) return 0;
+  std::byte* const from = in_at(g, source, 0);
+  const std::byte* const header_at =
+      from + g.layout.route(r.bank, token, lane < g.top_k ? lane : 0);
+  const std::byte* const cell_at = from + g.layout.cell(protocol::CellKind::dispatch, r.bank) +
+                                   window::bit_packet(token) * window::kPacketBytes;
+  Piece<Encoder, kSpan> piece(a, from + g.layout.dispatch_row(r.bank, token), unit, lane);
+  const bool first = token < window::kFirstTokens;
+  const int bit = first ? token : (token - window::kFirstTokens) % window::kPacketTokens;
+  const int slots = g.layout.shape().tokens;
+  uint4 header;
+#pragma unroll 1
+  for (;;) {
+    // Everything is asked for at once, whether or not there is such a record.
+    header = load_packet(header_at);  // Pairs with send_header() of the source.
+    const uint4 cell = load_packet(cell_at);
+    piece.load(a);
+    if (__all_sync(~0U, header.x == r.tag)) break;
+    const std::uint32_t bits = first || bit >= 64 ? cell.w : (bit >= 32 ? cell.z : cell.y);
+    if (__all_sync(~0U, cell.x == r.tag && ((bits >> (bit % 32)) & 1U) == 0)) {
+      return first ? static_cast<int>(cell.y >> cell_word::kTokensShift & cell_word::kNumber)
+                   : slots;
+    }
+    if (!patience.weary()) continue;
+    // A cached dispatch of the source has no headers: another call.
+    const uint4 other = load_packet(from + g.layout.cell(protocol::CellKind::dispatch, r.bank));
+    const bool differs = other.x == r.tag && other.z != r.signature;
+    if (__any_sync(~0U, differs || patience.look(source))) return slots;
+  }
+  // Another call's: emptied later.
+  if (__any_sync(~0U, header.w != r.signature)) return slots;
+  int record = 0;
+  if (a.layout == Layout::rank_major) {
+    record = record_index(&a, r.tag, r.signature, r.suspects, r.bank, source, token);
+  }
+  const int row = row_of_route(r, source, header, record, bases, patience, lane);
+  // Pairs with Unit::send() of the source.
+  bool given_up = false;
+#pragma unroll 1
+  while (!__all_sync(~0U, piece.here())) {
+    given_up = __any_sync(~0U, patience.spent(source));
+    if (given_up) break;
+    piece.load(a);
+  }
+  if (given_up) piece.zero();
+  piece.store(a, row, lane);
+  if (!given_up) piece.clear(a);
+  return header_word::tokens(header.z);
+}
+
+/// What the peers' cells say, in a keeper's shared memory.
+struct Coming {
+  std::uint32_t tokens[kPeersMax * kTokenWords];  // bit t of [R]: the record of token t comes
+  int records[kPeersMax];
+  std::uint32_t missing;
+  std::uint32_t refused;
+  std::uint32_t mismatched;
+  int most;  // tokens of one source
+};
+
+/// Awaits the cells of all sources, by a whole block. `coming` is all zero.
+__device__ __forceinline__ void read_cells(const Receipt& r, Coming& coming, int warp, int lane) {
+  const Geometry& g = r.g;
+#pragma unroll 1
+  for (int source = warp; source < g.ranks; source += kBlockWarps) {
+    const bool asks = lane < window::cell_packets(g.layout.shape().tokens);
+    const std::byte* const at =
+        in_at(g, source, g.layout.cell(protocol::CellKind::dispatch, r.bank)) +
+        (asks ? lane : 0) * window::kPacketBytes;
+    Patience patience(g, r.a.timeout_ns);
+    bool missing = ((r.suspects >> source) & 1U) != 0;
+    uint4 packet = load_packet(at);  // Pairs with send_cell() of the source.
+#pragma unroll 1
+    while (!missing && !__all_sync(~0U, packet.x == r.tag)) {
+      missing = __any_sync(~0U, patience.spent(source));
+      if (missing) break;
+      packet = load_packet(at);
+    }
+    PeerCell cell;
+    cell.missing = missing;
+    cell.read(make_uint4(0, __shfl_sync(~0U, packet.y, 0), __shfl_sync(~0U, packet.z, 0), 0),
+              r.signature);
+    const int records = cell.records();
+    std::uint32_t* const tokens = coming.tokens + source * kTokenWords;
+    if (records != 0 && lane == 0) {
+      tokens[0] = packet.w;
+      coming.records[source] = records;
+      atomicMax(&coming.most,
+                static_cast<int>(cell.word >> cell_word::kTokensShift & cell_word::kNumber));
+    }
+    if (records != 0 && asks && lane > window::kFormPacket) {
+      std::uint32_t* const three = tokens + 1 + 3 * (lane - window::kFormPacket - 1);
+      three[0] = packet.y;
+      three[1] = packet.z;
+      three[2] = packet.w;
+    }
+    if (lane == 0) {
+      const std::uint32_t bit = 1U << source;
+      if (missing) atomicOr(&coming.missing, bit);
+      if (!missing && cell.refused) atomicOr(&coming.refused, bit);
+      if (!missing && cell.mismatched) atomicOr(&coming.mismatched, bit);
+    }
+  }
+}
+
+/// Writes the handle's entries of all records, by the keepers: warp `index` of `warps`.
+__device__ __forceinline__ void describe_records(const Receipt& r, const Coming& coming,
+                                                 const std::int32_t* bases, Patience& patience,
+                                                 int index, int warps, int lane) {
+  const Geometry& g = r.g;
+#pragma unroll 1
+  for (int item = index;; item += warps) {
+    const int token = quotient(item, g.ranks_divisor);
+    if (token >= coming.most) break;
+    const int source = item - token * g.ranks;
+    const std::uint32_t* const tokens = coming.tokens + source * kTokenWords;
+    if (((tokens[token / 32] >> (token % 32)) & 1U) == 0) continue;
+    const std::byte* const header_at =
+        in_at(g, source, g.layout.route(r.bank, token, lane < g.top_k ? lane : 0));
+    uint4 header = load_packet(header_at);  // Pairs with send_header() of the source.
+    int before = lane < source ? coming.records[lane] : 0;
+    if (lane < kTokenWords) before += __popc(tokens[lane] & low_bits(token - 32 * lane));
+    const int record = __reduce_add_sync(~0U, before);
+    bool given_up = false;
+#pragma unroll 1
+    while (!__all_sync(~0U, header.x == r.tag) && !given_up) {
+      given_up = __any_sync(~0U, patience.spent(source));
+      header = load_packet(header_at);
+    }
+    int row = Handle::kRowAbsent;
+    if (given_up) {
+      header = make_uint4(0, 0, 0, 0);
+    } else {
+      row = row_of_route(r, source, header, record, bases, patience, lane);
+    }
+    if (lane < g.top_k) {
+      const int at = record * g.top_k + lane;
+      r.handle.local_ids()[at] = local_expert(g, header, lane);
+      r.handle.local_weights()[at] = __uint_as_float(header.y);
+      r.handle.route_rows()[at] = row;
+    }
+    if (lane == 0) {
+      r.handle.record_rank()[record] = given_up ? -1 : source;
+      r.handle.record_token()[record] = token;
+    }
+  }
+}
+
+/// Takes a unit of a record that the handle knows. Of a source that sends nothing, because it refused,
+/// made another call, or is given up, rows become zero.
+template <typename Encoder>
+__device__ __forceinline__ void take_cached(const Receipt& r, int record, int unit, int lane) {
+  const DispatchArgs& a = r.a;
+  const Geometry& g = r.g;
+  const int source = r.handle.record_rank()[record];
+  if (source < 0) return;
+  const int token = r.handle.record_token()[record];
+  const int row =
+      lane < g.top_k ? r.handle.route_rows()[record * g.top_k + lane] : Handle::kRowAbsent;
+  const std::byte* const cell_at =
+      in_at(g, source, g.layout.cell(protocol::CellKind::dispatch, r.bank));
+  Piece<Encoder, 1> piece(a, in_at(g, source, g.layout.dispatch_row(r.bank, token)), unit, lane);
+  Patience patience(g, a.timeout_ns);
+  bool lost = ((r.suspects >> source) & 1U) != 0;
+#pragma unroll 1
+  while (!lost) {
+    // Only the cell says whose the record is.
+    const uint4 packet = load_packet(cell_at);  // Pairs with send_cell() of the source.
+    piece.load(a);
+    PeerCell cell;
+    cell.read(packet, r.signature);
+    const bool known = __all_sync(~0U, packet.x == r.tag);
+    lost = known && (cell.refused || cell.mismatched);
+    if (!lost && known && __all_sync(~0U, piece.here())) break;
+    lost = lost || __any_sync(~0U, patience.spent(source));
+  }
+  if (lost) piece.zero();
+  piece.store(a, row, lane);
+  if (!lost) piece.clear(a);
+}
+
+/// Awaits what the sources in `sources` push, and empties it, by a whole block: of peers that made
+/// another call, or of all in a call that drops what comes.
+static __device__ __noinline__ void drain_rows(const DispatchArgs* a, std::uint32_t tag, int bank,
+                                               std::uint32_t sources) {
+  const Geometry& g = a->geometry;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  Patience patience(g, a->timeout_ns);
+#pragma unroll 1
+  for (; sources != 0; sources &= sources - 1) {
+    const int source = __ffs(static_cast<int>(sources)) - 1;
+    std::byte* const from = in_at(g, source, 0);
+    const std::byte* const cell_at = from + g.layout.cell(protocol::CellKind::dispatch, bank);
+    bool given_up = false;
+    const auto await = [&](int packet) {  // Pairs with send_cell() of the source.
+      uint4 v = load_packet(cell_at + packet * window::kPacketBytes);
+      while (!given_up && !__all_sync(~0U, v.x == tag)) {
+        given_up = __any_sync(~0U, patience.spent(source));
+        v = load_packet(cell_at + packet * window::kPacketBytes);
+      }
+      return v;
+    };
+    const uint4 first = await(0);
+    const int packets = static_cast<int>(await(window::kFormPacket).y);
+#pragma unroll 1
+    for (int token = warp; !given_up && token < g.layout.shape().tokens; token += kBlockWarps) {
+      const int packet = window::bit_packet(token);
+      const uint4 v = packet == 0 ? first : await(packet);
+      const int bit = packet == 0 ? token : (token - window::kFirstTokens) % window::kPacketTokens;
+      const std::uint32_t bits = packet == 0 || bit >= 64 ? v.w : (bit >= 32 ? v.z : v.y);
+      if (given_up || ((bits >> (bit % 32)) & 1U) == 0) continue;
+      std::byte* const row = from + g.layout.dispatch_row(bank, token);
+      for (int i = lane; i < packets; i += 32) drain_packet(row + i * 16, source, patience);
+      __syncwarp();
+    }
+  }
+}
 
 }  // namespace sluice::engine::cuda

@@ -2,21 +2,26 @@
 #pragma once
 
 #include "engine/cuda/elements.cuh"
+#include "engine/cuda/operation.cuh"
 #include "engine/cuda/routes.cuh"
-#include "engine/cuda/waiting.cuh"
 
 /// dispatch, send half: every token's row is encoded once per piece, in registers, and pushed to
-/// each rank that it goes to.
+/// each rank that it goes to. Clerks send the headers, and one of them counts and cells.
 namespace sluice::engine::cuda {
 
 /// Elements of one packet of fp8.
 inline constexpr int kFp8Elements = 16;
 
+/// Scales of one unit. Groups have a power of two of elements.
+__device__ __forceinline__ int groups_per_unit(const DispatchArgs& a) {
+  return window::kUnitElements >> (31 - __clz(a.codec.group));
+}
+
 /// Encodings of one unit of a row by one warp. kVectors: packets per lane; packet j of lane i is
 /// packet 32 * j + i of the unit.
-template <int kInput, bool kAlignedRows>  // bytes of an element of x
+template <int kInput, bool kCommonCase>  // bytes of an element of x
 struct Fp8Encoder {
-  static constexpr bool kAligned = kAlignedRows;
+  static constexpr bool kCommon = kCommonCase;
   static constexpr int kOutput = 1;
   static constexpr int kVectors = 1;
   static constexpr int kElements = kFp8Elements;
@@ -30,7 +35,7 @@ struct Fp8Encoder {
     for (int i = 0; i < kInput; ++i) {
       source.words[i] = make_uint4(0, 0, 0, 0);
       if (element < a.geometry.hidden) {
-        source.words[i] = load_bytes<kAligned, kInput>(row + element * kInput + 16 * i);
+        source.words[i] = load_bytes<kInput>(row + element * kInput + 16 * i, kCommon || a.aligned);
       }
     }
   }
@@ -49,10 +54,19 @@ struct Fp8Encoder {
         v[4 * i + 3] = __uint_as_float(word.w);
       }
     }
-    float amax = numeric::kAmaxFloor;
+    // By pairs, so that the chain is short. fmaxf ignores NaN.
+    float most[kElements / 2];
 #pragma unroll
-    for (const float value : v) amax = fmaxf(amax, fabsf(value));  // fmaxf ignores NaN.
-    const int lanes = a.codec.group / kElements;                   // of one group: 2 to 16
+    for (int i = 0; i < kElements / 2; ++i) {
+      most[i] = fmaxf(fabsf(v[2 * i]), fabsf(v[2 * i + 1]));
+    }
+#pragma unroll
+    for (int step = kElements / 4; step != 0; step /= 2) {
+#pragma unroll
+      for (int i = 0; i < step; ++i) most[i] = fmaxf(most[i], most[i + step]);
+    }
+    float amax = fmaxf(numeric::kAmaxFloor, most[0]);
+    const int lanes = a.codec.group / kElements;  // of one group: 2 to 16
 #pragma unroll 1
     for (int step = 1; step < lanes; step *= 2) {
       amax = fmaxf(amax, __shfl_xor_sync(~0U, amax, step));
@@ -78,9 +92,9 @@ struct Fp8Encoder {
 };
 
 /// Rows that travel as they are, of elements of kSize bytes.
-template <int kSize, bool kAlignedRows>
+template <int kSize, bool kCommonCase>
 struct RawEncoder {
-  static constexpr bool kAligned = kAlignedRows;
+  static constexpr bool kCommon = kCommonCase;
   static constexpr int kOutput = kSize;
   static constexpr int kVectors = kSize;
   struct Source {
@@ -92,7 +106,8 @@ struct RawEncoder {
     for (int j = 0; j < kVectors; ++j) {
       const int byte = ((unit * kVectors + j) * 32 + lane) * 16;
       source.packets[j] = make_uint4(0, 0, 0, 0);
-      if (byte < a.row_bytes) source.packets[j] = load_bytes<kAligned, kSize>(row + byte);
+      if (byte < a.row_bytes)
+        source.packets[j] = load_bytes<kSize>(row + byte, kCommon || a.aligned);
     }
   }
   static __device__ void encode(const DispatchArgs& a, const Source& source, uint4 (&out)[kVectors],
@@ -105,7 +120,7 @@ struct RawEncoder {
 /// Rows that change between bf16, f16 and f32. Rare: always by elements.
 template <int kSize>
 struct ConvertEncoder {
-  static constexpr bool kAligned = false;
+  static constexpr bool kCommon = false;
   static constexpr int kOutput = kSize;
   static constexpr int kVectors = kSize;
   static constexpr int kElements = 16 / kSize;
@@ -146,18 +161,17 @@ struct ConvertEncoder {
 
 /// The scales of one unit, gathered into packets: lane i has packet i. Unused words are zero.
 __device__ __forceinline__ uint4 gather_scales(const DispatchArgs& a, float scale, int lane) {
-  const int groups = window::kUnitElements / a.codec.group;
-  const int lanes = a.codec.group / kFp8Elements;
-  std::uint32_t word = __float_as_uint(scale);
+  const int groups = groups_per_unit(a);
   int words = groups;  // Word w is that of lane w * stride.
-  int stride = lanes;
+  int stride = a.codec.group / kFp8Elements;
+  std::uint32_t word = __float_as_uint(scale);
   if (a.codec.scale_form == ScaleForm::ue8m0) {
     const std::uint32_t exponent = numeric::ue8m0_from_f32(scale);
     word = 0;
 #pragma unroll
     for (int b = 0; b < 4; ++b) {
       const int group = lane * 4 + b;
-      const std::uint32_t value = __shfl_sync(~0U, exponent, group * lanes & 31);
+      const std::uint32_t value = __shfl_sync(~0U, exponent, group * stride & 31);
       if (group < groups) word |= value << (8 * b);
     }
     words = (groups + 3) / 4;
@@ -173,98 +187,129 @@ __device__ __forceinline__ uint4 gather_scales(const DispatchArgs& a, float scal
   return make_uint4(packet[0], packet[1], packet[2], packet[3]);
 }
 
-/// Header of one record, at every rank that the token goes to: a packet per route.
-__device__ __forceinline__ void send_header(const DispatchArgs& a, const Routes& routes, int token,
-                                            int bank, std::uint32_t tag, std::uint32_t skipped,
-                                            int lane) {
-  const Geometry& g = a.geometry;
-  const int position = position_of_route(routes, token, lane);
-  int expert = -1;
-  bool duplicate = false;
-  float weight = 1.0F;
-  if (lane < routes.top_k) {
-    const std::int16_t id = routes.ids[token * routes.top_k + lane];
-    expert = expert_of(id);
-    duplicate = id >= 0 && (id & kDuplicateBit) != 0;
-    if (a.weights != nullptr) {
-      weight = a.weights[token * a.weights_stride[0] + lane * a.weights_stride[1]];
-    }
-  }
-  const Owner owner = expert < 0 ? Owner{-1, -1} : owner_of(g, expert);
-#pragma unroll 1
-  for (int step = 1; step <= g.ranks; ++step) {
-    int peer = g.rank + step;
-    if (peer >= g.ranks) peer -= g.ranks;
-    if (!routes.goes_to(token, peer) || ((skipped >> peer) & 1U) != 0) continue;
-    const int slot = routes.slot(token, peer);
-    if (lane < routes.top_k) {
-      const bool here = owner.rank == peer;
-      const uint4 packet = make_uint4(tag, here ? __float_as_uint(weight) : 0U,
-                                      static_cast<std::uint32_t>(here ? owner.local + 1 : 0) |
-                                          static_cast<std::uint32_t>(token) << 16,
-                                      duplicate ? ~0U : static_cast<std::uint32_t>(position));
-      store_packet(out_at(g, peer, g.layout.route(g.rank, bank, slot, lane)), packet);
-    }
-  }
+/// Lane k: the weight of route k of a token.
+__device__ __forceinline__ float route_weight(const DispatchArgs& a, int token, int lane) {
+  if (a.weights == nullptr || lane >= a.geometry.top_k) return 1.0F;
+  return a.weights[token * a.weights_stride[0] + lane * a.weights_stride[1]];
 }
 
-/// One unit of a token's row.
+/// One unit of a token's row, encoded.
 template <typename Encoder>
-__device__ __forceinline__ void send_unit(const DispatchArgs& a, const Routes& routes, int token,
-                                          int unit, const typename Encoder::Source& source,
-                                          int bank, std::uint32_t skipped, int lane) {
-  const Geometry& g = a.geometry;
+struct Unit {
   uint4 packets[Encoder::kVectors];
-  float scale = 0.0F;
-  Encoder::encode(a, source, packets, scale);
   uint4 scales;
-  if constexpr (Encoder::kOutput == 1) scales = gather_scales(a, scale, lane);
-#pragma unroll 1
-  for (int step = 1; step <= g.ranks; ++step) {
-    int peer = g.rank + step;
-    if (peer >= g.ranks) peer -= g.ranks;
-    if (!routes.goes_to(token, peer) || ((skipped >> peer) & 1U) != 0) continue;
-    std::byte* const row =
-        out_at(g, peer, g.layout.dispatch_row(g.rank, bank, routes.slot(token, peer)));
-#pragma unroll
-    for (int j = 0; j < Encoder::kVectors; ++j) {
-      const int byte = ((unit * Encoder::kVectors + j) * 32 + lane) * 16;
-      if (byte < a.row_bytes) store_packet(row + byte, packets[j]);
-    }
-    if constexpr (Encoder::kOutput == 1) {
-      if (lane < a.scale_packets) {
-        store_packet(row + a.row_bytes + (unit * a.scale_packets + lane) * 16, scales);
-      }
-    }
+
+  __device__ __forceinline__ void encode(const DispatchArgs& a,
+                                         const typename Encoder::Source& source, int lane) {
+    float scale = 0.0F;
+    Encoder::encode(a, source, packets, scale);
+    if constexpr (Encoder::kOutput == 1) scales = gather_scales(a, scale, lane);
   }
+  /// To the peers in `ranks`.
+  __device__ __forceinline__ void send(const DispatchArgs& a, std::uint32_t ranks, int token,
+                                       int unit, int bank, int lane) const {
+    const Geometry& g = a.geometry;
+    // Lane r: the record at rank r.
+    std::byte* const own = out_at(g, lane < g.ranks ? lane : 0, g.layout.dispatch_row(bank, token));
+    const int first_byte = (unit * Encoder::kVectors * 32 + lane) * 16;
+    const int scale_byte = a.row_bytes + (unit * a.scale_packets + lane) * 16;
+    for_each_peer(g, ranks, [&](int peer) {
+      std::byte* const at = pointer_of(own, peer);
+#pragma unroll
+      for (int j = 0; j < Encoder::kVectors; ++j) {
+        const int byte = first_byte + j * 512;
+        if (byte < a.row_bytes) store_packet(at + byte, packets[j]);
+      }
+      if constexpr (Encoder::kOutput == 1) {
+        if (lane < a.scale_packets) store_packet(at + scale_byte, scales);
+      }
+    });
+  }
+};
+
+/// What everything that one operation sends carries.
+struct Stamp {
+  std::uint32_t tag;
+  std::uint32_t signature;
+  int bank;
+};
+
+/// The third word of a header: local expert + 1 (0: elsewhere), position, and tokens of the source - 1.
+namespace header_word {
+inline constexpr int kExpertBits = 13;
+inline constexpr int kPositionBits = 10;
+inline constexpr int kTokensShift = kExpertBits + kPositionBits;
+/// Position of a further route to the same expert, which has no row of its own.
+inline constexpr std::uint32_t kNoPosition = (1U << kPositionBits) - 1U;
+static_assert(kMaxExperts < 1 << kExpertBits && kTokensMax <= kNoPosition &&
+              kTokensMax - 1 < 1 << (32 - kTokensShift));
+
+__device__ __forceinline__ int local_expert(std::uint32_t word) {
+  return static_cast<int>(word & ((1U << kExpertBits) - 1U)) - 1;
+}
+__device__ __forceinline__ std::uint32_t position(std::uint32_t word) {
+  return word >> kExpertBits & kNoPosition;
+}
+__device__ __forceinline__ int tokens(std::uint32_t word) {
+  return static_cast<int>(word >> kTokensShift) + 1;
+}
+}  // namespace header_word
+
+/// Header of one record, at every rank that the token goes to: a packet per route, from lane k that of
+/// route k: tag, weight, header_word, signature.
+template <bool kCommon>
+__device__ __forceinline__ void send_header(const DispatchArgs& a, const RouteTable& table,
+                                            int token, float weight, const Stamp& stamp,
+                                            std::uint32_t skipped, int lane) {
+  const Geometry& g = a.geometry;
+  int id = kNoRoute;
+  int before = 0;
+  if (table.words == 0) {
+    id = load_route<kCommon>(a, token, lane);
+    before = count_before<kCommon>(&a, token, id);
+  } else if (lane < g.top_k) {
+    id = table.ids[(token << table.shift) + lane];
+    if (id >= 0) before = table.before(id, token);
+  }
+  __syncwarp();
+  const std::uint32_t position =
+      is_duplicate(id, lane) ? header_word::kNoPosition : static_cast<std::uint32_t>(before);
+  const Owner owner = id < 0 ? Owner{-1, -1} : owner_of(g, id);
+  const std::uint32_t tokens = static_cast<std::uint32_t>(table.tokens - 1)
+                               << header_word::kTokensShift;
+  const std::uint32_t place =
+      static_cast<std::uint32_t>(owner.local + 1) | position << header_word::kExpertBits | tokens;
+  const std::uint32_t at = g.layout.route(stamp.bank, token, lane);
+  const std::uint32_t ranks = __reduce_or_sync(~0U, id < 0 ? 0U : 1U << owner.rank);
+  for_each_peer(g, ranks & ~skipped, [&](int peer) {
+    const bool here = owner.rank == peer;
+    if (lane < g.top_k) {
+      store_packet(out_at(g, peer, at), make_uint4(stamp.tag, here ? __float_as_uint(weight) : 0U,
+                                                   here ? place : tokens, stamp.signature));
+    }
+  });
 }
 
-/// The numbers of rows of all experts, and the cells, by one block.
-__device__ __forceinline__ void send_counts(const DispatchArgs& a, const Routes& routes,
-                                            std::int32_t* histogram, int bank, std::uint32_t tag,
-                                            std::uint32_t skipped) {
-  const Geometry& g = a.geometry;
-#pragma unroll 1
-  for (int expert = static_cast<int>(threadIdx.x); expert < g.experts; expert += kBlockThreads) {
-    histogram[expert] = 0;
-  }
-  __syncthreads();
-  const int total = routes.tokens * routes.top_k;
-#pragma unroll 1
-  for (int at = static_cast<int>(threadIdx.x); at < total; at += kBlockThreads) {
-    const std::int16_t id = routes.ids[at];
-    if (id >= 0 && (id & kDuplicateBit) == 0) atomicAdd(&histogram[id], 1);
-  }
-  __syncthreads();
+/// The number of rows of every expert, by a whole block: tag, number, half the signature. In a cached
+/// dispatch nobody looks at the number.
+__device__ __forceinline__ void send_counts(const Geometry& g, const RouteTable& table,
+                                            const Stamp& stamp, std::uint32_t skipped) {
 #pragma unroll 1
   for (int expert = static_cast<int>(threadIdx.x); expert < g.experts; expert += kBlockThreads) {
     const Owner owner = owner_of(g, expert);
     if (((skipped >> owner.rank) & 1U) != 0) continue;
-    const std::uint64_t word = tag | static_cast<std::uint64_t>(histogram[expert]) << 32;
+    const std::uint32_t count =
+        static_cast<std::uint32_t>(table.all(expert)) | (stamp.signature & 0xFFFF0000U);
     auto* at = reinterpret_cast<std::uint64_t*>(
-        out_at(g, owner.rank, g.layout.count(g.rank, bank, owner.local)));
-    store_relaxed(at, word);
+        out_at(g, owner.rank, g.layout.count(stamp.bank, owner.local)));
+    store_relaxed(at, stamp.tag | static_cast<std::uint64_t>(count) << 32);
   }
+}
+
+/// A count word of this signature says how many rows; of another, none.
+__device__ __forceinline__ int count_in(std::uint64_t word, std::uint32_t signature) {
+  const auto high = static_cast<std::uint32_t>(word >> 32);
+  return ((high ^ signature) & 0xFFFF0000U) == 0 ? static_cast<int>(high & 0xFFFFU) : 0;
 }
 
 }  // namespace sluice::engine::cuda

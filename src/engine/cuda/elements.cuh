@@ -13,9 +13,9 @@
 namespace sluice::engine::cuda {
 
 /// 16 bytes at `at`, whose elements have `kSize` bytes.
-template <bool kAligned, int kSize>
-__device__ __forceinline__ uint4 load_bytes(const std::byte* at) {
-  if constexpr (kAligned) return load16(at);
+template <int kSize>
+__device__ __forceinline__ uint4 load_bytes(const std::byte* at, bool aligned) {
+  if (aligned) return load16(at);
   uint4 v;
   auto* words = reinterpret_cast<std::uint32_t*>(&v);
 #pragma unroll
@@ -30,9 +30,9 @@ __device__ __forceinline__ uint4 load_bytes(const std::byte* at) {
   return v;
 }
 
-template <bool kAligned, int kSize>
-__device__ __forceinline__ void store_bytes(std::byte* at, uint4 v) {
-  if constexpr (kAligned) return store16(at, v);
+template <int kSize>
+__device__ __forceinline__ void store_bytes(std::byte* at, uint4 v, bool aligned) {
+  if (aligned) return store16(at, v);
   const auto* words = reinterpret_cast<const std::uint32_t*>(&v);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -60,7 +60,7 @@ __device__ __forceinline__ float high_half(std::uint32_t word, DType dtype) {
 }
 
 /// Two floats as two halves of `dtype`, nearest even, NaN as 0x7FFF: the same bits as
-/// numeric::bf16_from_f32 and f16_from_f32.
+/// numeric::bf16_from_f32 and f16_from_f32 (tests/unit/cuda compares them all).
 __device__ __forceinline__ std::uint32_t halves_of(float low, float high, DType dtype) {
   if (dtype == DType::bf16) {
     const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
@@ -85,15 +85,14 @@ __device__ __forceinline__ uint4 halves_of_floats(const float (&in)[8], DType dt
 }
 
 /// Eight elements from `index` on of a row of any type.
-template <bool kAligned>
 __device__ __forceinline__ void load_floats(const std::byte* row, int index, DType dtype,
-                                            float (&out)[8]) {
+                                            bool aligned, float (&out)[8]) {
   if (dtype != DType::f32) {
-    floats_of_halves(load_bytes<kAligned, 2>(row + 2 * index), dtype, out);
+    floats_of_halves(load_bytes<2>(row + 2 * index, aligned), dtype, out);
     return;
   }
-  const uint4 low = load_bytes<kAligned, 4>(row + 4 * index);
-  const uint4 high = load_bytes<kAligned, 4>(row + 4 * index + 16);
+  const uint4 low = load_bytes<4>(row + 4 * index, aligned);
+  const uint4 high = load_bytes<4>(row + 4 * index + 16, aligned);
   const std::uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
   for (int i = 0; i < 8; ++i) out[i] = __uint_as_float(words[i]);

@@ -38,30 +38,20 @@ struct HandleArrays {
   }
 };
 
-/// What the host cannot see of a handle in device memory. Usable: this rank of this communicator made
-/// it, and it was not refused.
-struct HandleState {
-  std::uint64_t dispatch = 0;
-  int tokens = 0;
-  int records = 0;
-  std::int64_t rows = 0;
-  std::int64_t capacity = 0;
-  std::uint8_t layout = 0;
-  bool usable = false;
-};
-
-__device__ __forceinline__ HandleState read_handle(const window::HandleHeader* header,
-                                                   std::uint64_t fingerprint, int rank) {
-  HandleState state;
-  state.dispatch = header->dispatch;
-  state.tokens = header->tokens;
-  state.records = static_cast<int>(header->records);
-  state.rows = header->rows;
-  state.capacity = header->capacity;
-  state.layout = header->layout;
-  state.usable = header->magic == window::kHandleMagic && header->fingerprint == fingerprint &&
-                 header->rank == rank && header->refused == 0;
-  return state;
+/// What the host cannot see of a handle in device memory.
+__device__ __forceinline__ window::HandleBrief read_brief(const window::HandleHeader* header) {
+  const auto* const words = reinterpret_cast<const uint4*>(&header->brief);
+  const uint4 first = words[0];
+  const uint4 second = words[1];
+  window::HandleBrief brief;
+  brief.key = first.x;
+  brief.dispatch = first.y;
+  brief.records = first.z;
+  brief.tokens = static_cast<std::uint16_t>(first.w);
+  brief.layout = static_cast<std::uint16_t>(first.w >> 16);
+  brief.rows = static_cast<std::int64_t>(second.x | std::uint64_t{second.y} << 32);
+  brief.capacity = static_cast<std::int64_t>(second.z | std::uint64_t{second.w} << 32);
+  return brief;
 }
 
 }  // namespace sluice::engine::cuda

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "numeric/host_device.hpp"
 #include "sluice/report.hpp"
 #include "sluice/types.hpp"
 #include "window/handle_layout.hpp"
@@ -42,6 +43,14 @@ struct Divisor {
       : divisor(static_cast<std::uint32_t>(value)),
         magic(static_cast<std::uint32_t>((0x1'0000'0000ULL + divisor - 1) / divisor)) {}
 };
+
+/// A number that says whether two ranks made the same call, or whether a handle is one's own.
+SLUICE_INLINE constexpr std::uint32_t mix(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t h = (a ^ b) * 0x9E3779B1U + b;
+  h = (h ^ (h >> 15)) * 0x85EBCA77U;
+  h = (h ^ (h >> 13)) * 0xC2B2AE3DU;
+  return h ^ (h >> 16);
+}
 
 /// Epoch of the last operation whose half ended, and the bank of the next.
 struct alignas(16) Progress {
@@ -92,8 +101,10 @@ struct Geometry {
   /// [E]: rank << kLocalBits | local expert; null: contiguous
   const std::uint16_t* owners = nullptr;
   std::uint64_t fingerprint = 0;
+  std::uint32_t handle_key = 0;  // Of handles that this rank of this communicator made.
   window::PacketLayout layout;
-  std::byte* window[kPeersMax] = {};  // as mapped here
+  std::byte* window = nullptr;       // of this rank
+  std::byte* lanes[kPeersMax] = {};  // this rank's, in the window of every rank, as mapped here
   State* state = nullptr;
   Board* board = nullptr;
 };
@@ -114,12 +125,13 @@ struct Halves {
 struct DispatchArgs {
   Geometry geometry;
   Halves halves;
-  std::uint64_t signature = 0;   // Of what all ranks agree on in this call.
+  std::uint32_t signature = 0;   // Of what all ranks agree on in this call.
   std::uint64_t timeout_ns = 0;  // 0: none
   bool refused = false;
   bool rows = true;     // false: plan
   bool cached = false;  // handle is that of an earlier dispatch
   bool drop = false;    // What comes is emptied and dropped.
+  bool many = false;    // Tokens enough to keep links busy: larger pieces.
   // send
   int tokens = 0;
   Grid x;
@@ -138,6 +150,7 @@ struct DispatchArgs {
   Divisor units_divisor;  // units of a row
   int row_bytes = 0;      // of the encoded row
   int scale_packets = 0;  // per unit
+  int record_packets = 0;
   // receive
   Layout layout = Layout::expert_slab;
   std::int64_t alignment = 1;
@@ -146,9 +159,12 @@ struct DispatchArgs {
   bool zero_padding = false;
   Grid out;
   Grid scales;
+  bool whole_scales = false;  // Scales of a unit: 16 bytes at a time.
   std::byte* handle = nullptr;
   window::HandleLayout handle_layout{1, 1, 1, 1};
   int handle_tokens = 0;
+  std::byte* handle_copy = nullptr;  // of a cached dispatch
+  Report* report = nullptr;          // zeroed
   /// Halves apart: routing as used, which the send half leaves for the receive half.
   SavedRoutes* saved = nullptr;
 };
@@ -156,10 +172,11 @@ struct DispatchArgs {
 struct CombineArgs {
   Geometry geometry;
   Halves halves;
-  std::uint64_t signature = 0;
+  std::uint32_t signature = 0;
   std::uint64_t timeout_ns = 0;
   bool refused = false;
   bool drop = false;
+  bool many = false;
   const std::byte* handle = nullptr;
   window::HandleLayout handle_layout{1, 1, 1, 1};
   // send
@@ -177,6 +194,8 @@ struct CombineArgs {
   std::int64_t weights_stride[2] = {};
   const float* row_weights = nullptr;
   std::int64_t row_weights_stride[2] = {};
+  int weights_tokens = 0;             // rows of weights
+  std::int64_t row_weights_rows = 0;  // of row_weights
   // receive
   int tokens = 0;  // rows of out
   Grid out;
@@ -189,6 +208,7 @@ struct CombineArgs {
   float* weights_home = nullptr;
   std::int64_t weights_home_stride[2] = {};
   bool renormalize = true;
+  Report* report = nullptr;  // zeroed
 };
 
 /// Elements that a warp of combine handles at a time.

@@ -16,62 +16,49 @@ struct Block {
   std::uint32_t suspects;
 };
 
-/// A number that says whether two ranks made the same call (host and device).
-__host__ __device__ __forceinline__ std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t z = a + 0x9E3779B97F4A7C15ULL * (b + 1);
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  return z ^ (z >> 31);
-}
+/// Warps that do more than their share.
+inline constexpr int kOpenWarp = kBlockWarps / 2;
+inline constexpr int kCloseWarp = kBlockWarps / 2 - 1;
 
-/// By one thread.
-__device__ __forceinline__ void read_epochs(const Geometry& g, protocol::Kind kind, Block& block) {
+/// Reads where a block stands and, before it sends, waits until what it overwrites has been read: the
+/// guard. By one warp of every block; lane r watches peer r.
+__device__ __forceinline__ void open(const Geometry& g, protocol::Kind kind, bool sends,
+                                     std::uint64_t timeout_ns, int lane, Block& block) {
   const int k = static_cast<int>(kind);
-  block.sent = g.state->sent[k][blockIdx.x];
-  block.received = g.state->received[k][blockIdx.x];
-  block.suspects = g.state->suspects;
-}
-
-/// The guard of a send half, by one warp of every block; lane r watches peer r.
-class Guard {
- public:
-  /// Asks for what the peers have told.
-  __device__ Guard(const Geometry& g, protocol::Kind kind, int lane) : peer_(lane) {
-    if (lane >= g.ranks || lane == g.rank) return;
-    at_ = reinterpret_cast<const std::uint64_t*>(in_at(g, g.layout.told(lane, kind)));
-    told_ = load_acquire(at_);  // Pairs with tell() of the peer.
-  }
-  /// Waits until what `epoch` overwrites has been read.
-  __device__ void pass(const Geometry& g, std::uint64_t epoch, std::uint32_t suspects,
-                       std::uint64_t timeout_ns) {
+  Block b;
+  b.sent = g.state->sent[k][blockIdx.x];
+  b.received = g.state->received[k][blockIdx.x];
+  b.suspects = g.state->suspects;
+  bool gave_up = false;
+  if (sends && lane < g.ranks && lane != g.rank) {
+    const auto* const at =
+        reinterpret_cast<const std::uint64_t*>(in_at(g, lane, g.layout.told(kind)));
+    std::uint64_t told = load_acquire(at);  // Pairs with tell() of the peer.
     const auto banks = static_cast<std::uint64_t>(g.layout.shape().banks);
-    if (at_ == nullptr || epoch <= banks || ((suspects >> peer_) & 1U) != 0) return;
     Patience patience(g, timeout_ns);
-    while (told_ < epoch - banks) {
-      if (patience.spent(peer_)) return;
-      told_ = load_acquire(at_);
+    while (told + banks < b.sent.epoch + 1 && ((b.suspects >> lane) & 1U) == 0) {
+      gave_up = patience.spent(lane);
+      if (gave_up) break;
+      told = load_acquire(at);
     }
   }
-
- private:
-  int peer_;
-  const std::uint64_t* at_ = nullptr;
-  std::uint64_t told_ = 0;
-};
+  b.suspects |= __ballot_sync(~0U, gave_up);  // Nothing is written to them.
+  if (lane == 0) block = b;
+}
 
 /// Tells the peers that everything of `received` was read and emptied, by kernels that have ended.
-/// By one warp of one block. Pairs with the guard of the peer.
+/// By one warp of one block. Pairs with open() of the peer.
 __device__ __forceinline__ void tell(const Geometry& g, protocol::Kind kind, std::uint64_t received,
                                      std::uint32_t suspects, int lane) {
   if (lane >= g.ranks || lane == g.rank || ((suspects >> lane) & 1U) != 0) return;
-  store_release(reinterpret_cast<std::uint64_t*>(out_at(g, lane, g.layout.told(g.rank, kind))),
-                received);
+  store_release(reinterpret_cast<std::uint64_t*>(out_at(g, lane, g.layout.told(kind))), received);
 }
 
-/// End of a block's part. There is one word for every block that may ever run, so that grids may
-/// differ from launch to launch.
+/// Notes for the next launch that this one has ended, by one warp of every block once it knows
+/// `block`: nobody looks before the grid has ended. There is one word for every block that may ever
+/// run, so that grids may differ from launch to launch.
 __device__ __forceinline__ void close(const Geometry& g, protocol::Kind kind, Halves halves,
-                                      const Block& block) {
+                                      const Block& block, int lane) {
   const int k = static_cast<int>(kind);
   const auto banks = static_cast<std::uint32_t>(g.layout.shape().banks);
   const auto next = [&](Progress progress) {
@@ -79,78 +66,122 @@ __device__ __forceinline__ void close(const Geometry& g, protocol::Kind kind, Ha
     return Progress{progress.epoch + 1, bank == banks ? 0 : bank};
   };
 #pragma unroll 1
-  for (int at = static_cast<int>(blockIdx.x + gridDim.x * threadIdx.x); at < kBlocksMax;
-       at += static_cast<int>(gridDim.x) * kBlockThreads) {
+  for (int at = static_cast<int>(blockIdx.x + gridDim.x * lane); at < kBlocksMax;
+       at += static_cast<int>(gridDim.x) * 32) {
     if (halves.send) g.state->sent[k][at] = next(block.sent);
     if (halves.receive) g.state->received[k][at] = next(block.received);
   }
 }
 
-/// Numbers of records that stand for something else.
-enum class CellCode : std::int32_t { refused = -1, nothing = -2 };
+/// From this many blocks on, some have no pieces: heralds and keepers, who do what is needed once.
+inline constexpr int kApartBlocks = 8;
 
+/// Who does what. Heralds send what is no piece, keepers write what follows from it. The first blocks
+/// are the first to run, so they are the heralds, for whom everybody waits.
+struct Crew {
+  int block;    // counted from the last one of the grid: workers, keepers, heralds
+  int clerks;   // heralds, and as many keepers
+  int workers;  // blocks with pieces
+  int herald;   // from 0 on, or below zero
+  int keeper;
+  bool works;
+
+  /// `tokens`: of which a herald can serve kBlockWarps at once.
+  __device__ __forceinline__ explicit Crew(int tokens) {
+    const int blocks = static_cast<int>(gridDim.x);
+    block = blocks - 1 - static_cast<int>(blockIdx.x);
+    const bool apart = blocks >= kApartBlocks;
+    clerks = max(min((tokens + kBlockWarps - 1) / kBlockWarps, blocks / kApartBlocks), 1);
+    workers = apart ? blocks - 2 * clerks : blocks;
+    herald = block - (blocks - clerks);
+    keeper = apart ? (herald < 0 ? block - workers : -1) : herald;
+    works = block < workers;
+  }
+};
+
+/// Parameters lie in a cold cache: asks for all of them at once. By one thread.
+template <typename Args>
+__device__ __forceinline__ void touch_parameters(const Args& args, std::uint32_t* sink) {
+  constexpr std::size_t kLine = 64;
+  const auto* words = reinterpret_cast<const std::uint32_t*>(&args);
+  std::uint32_t all = 0;
+#pragma unroll
+  for (std::size_t at = 0; at < sizeof(Args); at += kLine) all ^= words[at / 4];
+  *static_cast<volatile std::uint32_t*>(sink) = all;
+}
+
+/// The second word of a cell.
+namespace cell_word {
+inline constexpr std::uint32_t kRefused = 1U << 31;
+inline constexpr std::uint32_t kNothing = 1U << 30;  // combine: answers nothing to this peer
+inline constexpr std::uint32_t kNumber = (1U << 10) - 1U;
+inline constexpr int kTokensShift = 10;
+static_assert(kTokensMax <= kNumber);
+}  // namespace cell_word
+
+/// Tells `peer` that `records` come, of kind `flags` or 0. `bits`: [kTokenWords] of tokens, if there
+/// are any. `packets`: of one record. By one warp.
 __device__ __forceinline__ void send_cell(const Geometry& g, int peer, protocol::CellKind kind,
-                                          int bank, std::uint32_t tag, int records,
-                                          std::uint64_t signature) {
-  store_packet(
-      out_at(g, peer, g.layout.cell(g.rank, kind, bank)),
-      make_uint4(tag, static_cast<std::uint32_t>(records), static_cast<std::uint32_t>(signature),
-                 static_cast<std::uint32_t>(signature >> 32)));
+                                          int bank, std::uint32_t tag, std::uint32_t word,
+                                          std::uint32_t signature, int packets,
+                                          const std::uint32_t* bits, int lane) {
+  if (lane >=
+      (bits == nullptr ? window::kFormPacket + 1 : window::cell_packets(g.layout.shape().tokens))) {
+    return;
+  }
+  uint4 packet = make_uint4(tag, word, signature, bits == nullptr ? 0U : bits[0]);
+  if (lane == window::kFormPacket)
+    packet = make_uint4(tag, static_cast<std::uint32_t>(packets), 0, 0);
+  if (lane > window::kFormPacket) {
+    const std::uint32_t* const three = bits + 1 + 3 * (lane - window::kFormPacket - 1);
+    packet = make_uint4(tag, three[0], three[1], three[2]);
+  }
+  store_packet(out_at(g, peer, g.layout.cell(kind, bank)) + lane * window::kPacketBytes, packet);
 }
 
 /// What the peers' cells say: lane r has that of rank r.
-class Cells {
- public:
-  __device__ Cells(const Geometry& g, protocol::CellKind kind, int bank, std::uint32_t tag,
-                   std::uint64_t signature, int lane)
-      : at_(in_at(g, g.layout.cell(lane < g.ranks ? lane : 0, kind, bank))),
-        tag_(tag),
-        signature_(signature),
-        come_(lane >= g.ranks) {}
+struct PeerCell {
+  std::uint32_t word = 0;
+  bool refused = false;
+  bool mismatched = false;
+  bool missing = false;
 
-  /// Looks once more. Whether those of all lanes up to `last` are known.
-  __device__ bool look(int last, int lane, Patience& patience) {
-    if (!come_) {
-      const uint4 cell = load_packet(at_);  // Pairs with send_cell() of the peer.
-      if (cell.x == tag_) {
-        come_ = true;
-        const int records = static_cast<int>(cell.y);
-        refused_ = records == static_cast<int>(CellCode::refused);
-        mismatched_ = !refused_ && (cell.z != static_cast<std::uint32_t>(signature_) ||
-                                    cell.w != static_cast<std::uint32_t>(signature_ >> 32));
-        records_ = refused_ || mismatched_ || records < 0 ? 0 : records;
-      } else if (patience.spent(lane)) {
-        come_ = missing_ = true;
-      }
-    }
-    return __all_sync(~0U, come_ || lane > last);
+  __device__ __forceinline__ void read(uint4 packet, std::uint32_t signature) {
+    refused = (packet.y & cell_word::kRefused) != 0;
+    mismatched = !refused && packet.z != signature;
+    word = packet.y;
   }
-  __device__ void await(int last, int lane, Patience& patience) {
-    while (!look(last, lane, patience)) {
-    }
+  __device__ __forceinline__ int records() const {
+    return refused || mismatched || missing || (word & cell_word::kNothing) != 0
+               ? 0
+               : static_cast<int>(word & cell_word::kNumber);
   }
-
-  __device__ int records(int rank) const { return __shfl_sync(~0U, records_, rank); }
-  /// Records of all ranks below.
-  __device__ int records_before(int rank, int lane) const {
-    return __reduce_add_sync(~0U, lane < rank ? records_ : 0);
-  }
-  /// Ranks with records; those who refused, differ, or are missing.
-  __device__ std::uint32_t senders() const { return __ballot_sync(~0U, records_ > 0); }
-  __device__ std::uint32_t refused() const { return __ballot_sync(~0U, refused_); }
-  __device__ std::uint32_t mismatched() const { return __ballot_sync(~0U, mismatched_); }
-  __device__ std::uint32_t missing() const { return __ballot_sync(~0U, missing_); }
-
- private:
-  const std::byte* at_;
-  std::uint32_t tag_;
-  std::uint64_t signature_;
-  int records_ = 0;
-  bool come_;
-  bool refused_ = false;
-  bool mismatched_ = false;
-  bool missing_ = false;
 };
+
+/// Awaits the cells of all peers. By one warp.
+static __device__ __noinline__ PeerCell await_cells(const Geometry* g, protocol::CellKind kind,
+                                                    int bank, std::uint32_t tag,
+                                                    std::uint32_t signature,
+                                                    std::uint64_t timeout_ns) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  PeerCell cell;
+  if (lane < g->ranks) {
+    const std::byte* const at = in_at(*g, lane, g->layout.cell(kind, bank));
+    Patience patience(*g, timeout_ns);
+    uint4 packet = load_packet(at);  // Pairs with send_cell() of the peer.
+    while (packet.x != tag && !cell.missing) {
+      cell.missing = patience.spent(lane);
+      packet = load_packet(at);
+    }
+    if (!cell.missing) cell.read(packet, signature);
+  }
+  __syncwarp();
+  return cell;
+}
+
+__device__ __forceinline__ std::uint32_t lanes_with(bool condition) {
+  return __ballot_sync(~0U, condition);
+}
 
 /// Adds to the board what the peers' cells of one operation say.
 static __device__ __noinline__ void report_cells(Totals* totals, std::uint32_t missing,
@@ -158,6 +189,20 @@ static __device__ __noinline__ void report_cells(Totals* totals, std::uint32_t m
   if (missing != 0) atomicOr_system(&totals->missing, missing);
   if (refused != 0) atomicOr_system(&totals->refused, refused);
   if (mismatched != 0) atomicOr_system(&totals->mismatched, mismatched);
+}
+
+/// Shared memory of a multiprocessor, percent: that of two blocks with the largest route tables. The
+/// same for all kernels, since blocks that want it divided otherwise do not run beside each other.
+inline constexpr int kSharedMemoryShare = 44;
+
+/// Loads a kernel on the current GPU: later, that could wait for another that spins.
+template <typename Kernel>
+int load_kernel(Kernel kernel) {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error != cudaSuccess) return error;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                              kSharedMemoryShare);
 }
 
 template <typename Kernel, typename Args, typename... More>

@@ -81,20 +81,25 @@ __device__ __forceinline__ std::uint64_t now_ns() {
   return value;
 }
 
-/// Lets the next kernel of the stream start, and waits until all before it have ended.
-__device__ __forceinline__ void overlap_neighbours() {
+/// Lets the next kernel of the stream start.
+__device__ __forceinline__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/// Waits until all kernels before this one have ended. Only parameters may be read earlier.
+__device__ __forceinline__ void await_previous() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-/// Addresses in windows. out: what this rank writes at `peer`; in: what `peer` wrote here.
-__device__ __forceinline__ std::byte* out_at(const Geometry& g, int peer, std::size_t offset) {
-  return g.window[peer] + offset;
+/// Addresses in lanes. out: what this rank writes at `peer`; in: what `peer` wrote here.
+__device__ __forceinline__ std::byte* out_at(const Geometry& g, int peer, std::uint32_t offset) {
+  return g.lanes[peer] + offset;
 }
-__device__ __forceinline__ std::byte* in_at(const Geometry& g, std::size_t offset) {
-  return g.window[g.rank] + offset;
+__device__ __forceinline__ std::byte* in_at(const Geometry& g, int peer, std::uint32_t offset) {
+  return g.window + g.layout.lane(peer) + offset;
 }
 
 /// magic * divisor exceeds 2^32 by less than the divisor, so the error of the product is below
@@ -102,6 +107,26 @@ __device__ __forceinline__ std::byte* in_at(const Geometry& g, std::size_t offse
 __device__ __forceinline__ int quotient(int value, Divisor by) {
   const auto v = static_cast<std::uint32_t>(value);
   return static_cast<int>(by.divisor == 1 ? v : __umulhi(v, by.magic));
+}
+
+/// Calls work(peer) for the peers in `set`, from the one after this rank on, so that the ranks do not
+/// all send to the same one.
+template <typename Work>
+__device__ __forceinline__ void for_each_peer(const Geometry& g, std::uint32_t set, Work work) {
+  const int first = g.rank + 1;
+  std::uint32_t left = (set >> first | set << (g.ranks - first)) & ((1U << g.ranks) - 1U);
+#pragma unroll 1
+  for (; left != 0; left &= left - 1) {
+    int peer = first + __ffs(static_cast<int>(left)) - 1;
+    if (peer >= g.ranks) peer -= g.ranks;
+    work(peer);
+  }
+}
+
+/// The pointer of another lane.
+__device__ __forceinline__ std::byte* pointer_of(std::byte* own, int lane) {
+  return reinterpret_cast<std::byte*>(
+      __shfl_sync(~0U, reinterpret_cast<unsigned long long>(own), lane));
 }
 
 struct Owner {
@@ -121,6 +146,12 @@ __device__ __forceinline__ std::byte* row_at(const Grid& grid, int row) {
   if (grid.slab_rows == 0) return grid.base + row * grid.row_stride;
   const int slab = row / grid.slab_rows;
   return grid.base + slab * grid.slab_stride + (row - slab * grid.slab_rows) * grid.row_stride;
+}
+
+/// Likewise for a row that may be below zero, then of no meaning. kContiguous: no gaps between slabs.
+template <bool kContiguous>
+__device__ __forceinline__ std::byte* row_of(const Grid& grid, int row) {
+  return kContiguous ? grid.base + row * grid.row_stride : row_at(grid, max(row, 0));
 }
 
 }  // namespace sluice::engine::cuda

@@ -28,7 +28,8 @@ __device__ bool is_padding(const DispatchArgs& a, const HandleArrays& handle, in
 }
 
 __global__ void padding_kernel(const __grid_constant__ DispatchArgs a, int scale_words) {
-  overlap_neighbours();
+  let_next_start();
+  await_previous();
   const HandleArrays handle{a.handle, &a.handle_layout};
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / 32);
@@ -58,8 +59,7 @@ int launch_padding(const DispatchArgs& args, int scale_words, const Launch& laun
 }
 
 int load_padding_kernel() {
-  cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, padding_kernel);
+  return load_kernel(padding_kernel);
 }
 
 }  // namespace sluice::engine::cuda

@@ -202,10 +202,15 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   g.top_k_divisor = Divisor(config.shape.top_k);
   g.ranks_divisor = Divisor(config.ranks);
   g.fingerprint = config.fingerprint;
+  g.handle_key = mix(static_cast<std::uint32_t>(config.fingerprint ^ config.fingerprint >> 32),
+                     static_cast<std::uint32_t>(config.rank)) |
+                 1U;
   g.layout = layout;
   for (int rank = 0; rank < config.ranks; ++rank) {
-    g.window[rank] = resources.windows[static_cast<std::size_t>(rank)].base();
+    g.lanes[rank] =
+        resources.windows[static_cast<std::size_t>(rank)].base() + layout.lane(config.rank);
   }
+  g.window = resources.windows[static_cast<std::size_t>(config.rank)].base();
   g.state = static_cast<State*>(resources.state.get());
   g.board = static_cast<Board*>(resources.board.get());
   return resources;

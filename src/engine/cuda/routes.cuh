@@ -3,152 +3,164 @@
 
 #include "engine/cuda/packets.cuh"
 
-/// This rank's routes in shared memory, and the numbers that follow from them. Every block works
-/// them out by itself: that is cheaper than to ask another.
+/// This rank's routes. Who sends a piece of a token needs that token's routes only; a herald
+/// reads all of them, and works out the numbers that follow from them.
 namespace sluice::engine::cuda {
 
 inline constexpr int kTokenWords = kTokensMax / 32;
 
-/// Mark of a token's further route to an expert that a lower route of it leads to.
-inline constexpr std::int16_t kDuplicateBit = 0x4000;
+/// Ids that stand for no expert.
+inline constexpr int kNoRoute = -1;
+inline constexpr int kBadRoute = -2;
 
-struct Routes {
-  std::int16_t* ids;       // [T][K]: an expert, with kDuplicateBit or not, or -1
-  std::int16_t* raw_ids;   // [T][K], before duplicates are marked
-  std::uint32_t* reached;  // [R][kTokenWords]: bit t: token t goes to the rank
-  std::uint32_t* bad_routes;
-  int tokens;
-  int top_k;
-
-  __device__ bool goes_to(int token, int rank) const {
-    return (reached[rank * kTokenWords + token / 32] >> (token % 32)) & 1U;
+/// The id of route k of a token, checked.
+template <bool kCommon>
+__device__ __forceinline__ int load_route(const DispatchArgs& a, int token, int k) {
+  if (k >= a.geometry.top_k) return kNoRoute;
+  if (!kCommon && a.mask != nullptr &&
+      a.mask[token * a.mask_stride[0] + k * a.mask_stride[1]] == 0) {
+    return kNoRoute;
   }
-  /// Number of tokens before `token` that go to the rank: the slot of its record there.
-  __device__ int slot(int token, int rank) const {
-    const std::uint32_t* words = reached + rank * kTokenWords;
-    int count = __popc(words[token / 32] & ((1U << (token % 32)) - 1U));
+  const std::int64_t offset = token * a.ids_stride[0] + k * a.ids_stride[1];
+  const std::int64_t id = a.ids64 ? static_cast<const std::int64_t*>(a.ids)[offset]
+                                  : static_cast<const std::int32_t*>(a.ids)[offset];
+  return id < -1 || id >= a.geometry.experts ? kBadRoute : static_cast<int>(id);
+}
+
+/// The ranks that a token goes to: lane k has the id of route k.
+__device__ __forceinline__ std::uint32_t ranks_of(const Geometry& g, int id) {
+  return __reduce_or_sync(~0U, id < 0 ? 0U : 1U << owner_of(g, id).rank);
+}
+
+/// log2 of the places that one token's routes take in a walk over all routes: a power of two, so that
+/// no token straddles two warps.
+__host__ __device__ constexpr int route_shift(int top_k) {
+  int shift = 0;
+  while ((1 << shift) < top_k) ++shift;
+  return shift;
+}
+
+/// Bytes of shared memory in which a herald may note which token goes to which expert.
+inline constexpr int kNoteBytes = 32768;
+
+/// What a herald has in shared memory of all routes.
+struct RouteTable {
+  std::uint32_t* notes;   // [experts][words], bit t: token t has a route to the expert
+  std::int32_t* numbers;  // [experts]: where there are no notes, how many tokens go there
+  std::uint16_t* masks;   // [tokens]: ranks that the token goes to
+  std::int16_t* ids;      // [tokens << shift], where there are notes
+  int tokens;
+  int shift;
+  int words;  // 0: no notes
+
+  static __host__ __device__ int words_for(int experts, int tokens, int shift) {
+    const int words = (tokens + 31) / 32;
+    return experts * words * 4 + (tokens << shift) * 2 <= kNoteBytes ? words : 0;
+  }
+  static __host__ __device__ int bytes(int experts, int tokens, int shift) {
+    const int words = words_for(experts, tokens, shift);
+    const int ids = words > 0 ? tokens << shift : 0;
+    return experts * (words > 0 ? words : 1) * 4 + (tokens + ids) * 2;
+  }
+  __device__ __forceinline__ RouteTable(std::byte* memory, int experts, int tokens_, int shift_)
+      : tokens(tokens_), shift(shift_), words(words_for(experts, tokens_, shift_)) {
+    notes = reinterpret_cast<std::uint32_t*>(memory);
+    numbers = reinterpret_cast<std::int32_t*>(memory);
+    masks = reinterpret_cast<std::uint16_t*>(memory + clear_words(experts) * 4);
+    ids = reinterpret_cast<std::int16_t*>(masks + tokens);
+  }
+  __device__ __forceinline__ int clear_words(int experts) const {
+    return experts * (words > 0 ? words : 1);
+  }
+
+  /// Tokens before `token` with a route to `expert`.
+  __device__ __forceinline__ int before(int expert, int token) const {
+    const std::uint32_t* const row = notes + expert * words;
+    int count = __popc(row[token / 32] & ((1U << (token % 32)) - 1U));
 #pragma unroll 1
-    for (int word = 0; word < token / 32; ++word) count += __popc(words[word]);
+    for (int word = 0; word < token / 32; ++word) count += __popc(row[word]);
     return count;
   }
-  __device__ int records(int rank) const {
+  /// Tokens with a route to `expert`.
+  __device__ __forceinline__ int all(int expert) const {
+    if (words == 0) return numbers[expert];
     int count = 0;
 #pragma unroll 1
-    for (int word = 0; word < (tokens + 31) / 32; ++word) {
-      count += __popc(reached[rank * kTokenWords + word]);
-    }
+    for (int word = 0; word < words; ++word) count += __popc(notes[expert * words + word]);
     return count;
   }
 };
 
-/// Bytes of one array of routes in shared memory.
-__host__ __device__ constexpr int route_bytes(int tokens, int top_k) {
-  return (tokens * top_k * 2 + 15) / 16 * 16;
+/// Whether lane k's route leads to the expert of a lower route of the token. By one warp.
+__device__ __forceinline__ bool is_duplicate(int id, int lane) {
+  const std::uint32_t same = __match_any_sync(~0U, id);
+  return id >= 0 && __ffs(static_cast<int>(same)) - 1 < lane;
 }
 
-/// Reads routes in two steps, with a barrier of the block between them and one after: a thread takes
-/// every kBlockThreads-th route.
-class RouteReader {
- public:
-  /// Asks for this thread's first routes; `reached` is zeroed by then.
-  __device__ void ask(const DispatchArgs& a, const Routes& routes) {
-    const int total = routes.tokens * routes.top_k;
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int at = static_cast<int>(threadIdx.x) + i * kBlockThreads;
-      ids_[i] = at < total ? load_id(a, at, routes.top_k) : -1;
-    }
-  }
-  __device__ void store_raw(const DispatchArgs& a, const Routes& routes) const {
-    const int total = routes.tokens * routes.top_k;
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      store_one(a, routes, static_cast<int>(threadIdx.x) + i * kBlockThreads, ids_[i]);
-    }
+/// Notes all routes of the table, and how many are bad, by a whole block.
+template <bool kCommon>
+__device__ __forceinline__ void note_routes(const DispatchArgs& a, const RouteTable& table,
+                                            std::uint32_t* bad_routes) {
+  const int shift = table.shift;
+  const int places = table.tokens << shift;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll 1
-    for (int at = static_cast<int>(threadIdx.x) + kAhead * kBlockThreads; at < total;
-         at += kBlockThreads) {
-      store_one(a, routes, at, load_id(a, at, routes.top_k));
+  for (int at = static_cast<int>(threadIdx.x); at - lane < places; at += kBlockThreads) {
+    const int token = at >> shift;
+    const int id = at < places ? load_route<kCommon>(a, token, at & ((1 << shift) - 1)) : kNoRoute;
+    if (id == kBadRoute) atomicAdd(bad_routes, 1U);
+    if (table.words != 0) {
+      if (id >= 0) atomicOr(&table.notes[id * table.words + token / 32], 1U << (token % 32));
+      if (at < places) table.ids[at] = static_cast<std::int16_t>(id);
+    } else {
+      // Not twice for one token.
+      const std::uint32_t same = __match_any_sync(~0U, id < 0 ? -1 - lane : id | token << 16);
+      if (id >= 0 && __ffs(static_cast<int>(same)) - 1 == lane) atomicAdd(&table.numbers[id], 1);
     }
-  }
-  static __device__ void mark_duplicates(const Geometry& g, const Routes& routes) {
-    const int total = routes.tokens * routes.top_k;
+    std::uint32_t mask = id < 0 ? 0U : 1U << owner_of(a.geometry, id).rank;
 #pragma unroll 1
-    for (int at = static_cast<int>(threadIdx.x); at < total; at += kBlockThreads) {
-      std::int16_t id = routes.raw_ids[at];
-      if (id >= 0) {
-#pragma unroll 1
-        for (int lower = quotient(at, g.top_k_divisor) * routes.top_k; lower < at; ++lower) {
-          if (routes.raw_ids[lower] == routes.raw_ids[at]) id = routes.raw_ids[at] | kDuplicateBit;
-        }
-      }
-      routes.ids[at] = id;
+    for (int step = (1 << shift) / 2; step != 0; step /= 2) {
+      mask |= __shfl_xor_sync(~0U, mask, step);
+    }
+    if (at < places && (at & ((1 << shift) - 1)) == 0) {
+      table.masks[token] = static_cast<std::uint16_t>(mask);
     }
   }
-
- private:
-  static constexpr int kAhead = 2;
-
-  static __device__ int load_id(const DispatchArgs& a, int at, int top_k) {
-    const int token = quotient(at, a.geometry.top_k_divisor);
-    const int k = at - token * top_k;
-    if (a.mask != nullptr && a.mask[token * a.mask_stride[0] + k * a.mask_stride[1]] == 0) {
-      return -1;
-    }
-    const std::int64_t offset = token * a.ids_stride[0] + k * a.ids_stride[1];
-    const std::int64_t id = a.ids64 ? static_cast<const std::int64_t*>(a.ids)[offset]
-                                    : static_cast<const std::int32_t*>(a.ids)[offset];
-    return id < -1 || id >= a.geometry.experts ? -2 : static_cast<int>(id);
-  }
-  static __device__ void store_one(const DispatchArgs& a, const Routes& routes, int at, int id) {
-    if (at >= routes.tokens * routes.top_k) return;
-    if (id == -2) {
-      atomicAdd(routes.bad_routes, 1U);
-      id = -1;
-    }
-    routes.raw_ids[at] = static_cast<std::int16_t>(id);
-    if (id < 0) return;
-    const int token = quotient(at, a.geometry.top_k_divisor);
-    atomicOr(&routes.reached[owner_of(a.geometry, id).rank * kTokenWords + token / 32],
-             1U << (token % 32));
-  }
-
-  int ids_[kAhead];
-};
-
-__device__ __forceinline__ int expert_of(int id) {
-  return id < 0 ? -1 : id & (kDuplicateBit - 1);
 }
 
-/// Lane k: the number of tokens before `token` with a route to the expert of route k.
-__device__ __forceinline__ int position_of_route(const Routes& routes, int token, int lane) {
-  const int before = token * routes.top_k;
+/// Lane k: the number of tokens before `token` with a route to the expert of its route k, where there
+/// is no room for notes: over all routes once more. By one warp.
+template <bool kCommon>
+__device__ __noinline__ int count_before(const DispatchArgs* a, int token, int id) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   int position = 0;
-  constexpr int kChunk = 8;
 #pragma unroll 1
-  for (int first = 0; first < routes.top_k; first += kChunk) {
-    int own[kChunk];
-    int count[kChunk];
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      const int k = first + i;
-      own[i] = k < routes.top_k ? expert_of(routes.ids[before + k]) : -1;
-      if (own[i] < 0) own[i] = -2;  // Equal to no route.
-      count[i] = 0;
-    }
+  for (int other = 0; other < token; ++other) {
+    const int theirs = load_route<kCommon>(*a, other, lane);
 #pragma unroll 1
-    for (int at = lane; at < before; at += 32) {
-      const int other = routes.ids[at];
-#pragma unroll
-      for (int i = 0; i < kChunk; ++i) count[i] += other == own[i] ? 1 : 0;
-    }
-#pragma unroll
-    for (int i = 0; i < kChunk; ++i) {
-      const int total = __reduce_add_sync(~0U, count[i]);
-      if (lane == first + i) position = total;
+    for (int k = 0; k < a->geometry.top_k; ++k) {
+      const bool same = __any_sync(~0U, theirs == __shfl_sync(~0U, id, k) && theirs >= 0);
+      if (lane == k && same) ++position;
     }
   }
   return position;
+}
+
+/// Fills reached[R][kTokenWords] (bit t: token t goes to the rank), by a whole block.
+__device__ __forceinline__ void mark_reached(const RouteTable& table, int ranks,
+                                             std::uint32_t* reached, int warp, int lane) {
+#pragma unroll 1
+  for (int word = kBlockWarps - 1 - warp; word * 32 < table.tokens; word += kBlockWarps) {
+    const int token = word * 32 + lane;
+    const std::uint32_t mask = token < table.tokens ? table.masks[token] : 0;
+    std::uint32_t own = 0;
+#pragma unroll 1
+    for (int rank = 0; rank < ranks; ++rank) {
+      const std::uint32_t tokens = __ballot_sync(~0U, (mask >> rank) & 1U);
+      if (lane == rank) own = tokens;
+    }
+    if (lane < ranks) reached[lane * kTokenWords + word] = own;
+  }
 }
 
 }  // namespace sluice::engine::cuda

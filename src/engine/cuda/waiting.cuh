@@ -6,18 +6,27 @@
 /// How kernels wait.
 namespace sluice::engine::cuda {
 
-/// Whether to give up `peer`: it is suspected, or gone, or `over` (then it becomes a suspect).
-__device__ __noinline__ inline bool give_up_peer(const Geometry* g, int peer, bool over,
-                                                 bool ask_host) {
+/// Looks whether to give up `peer`: it is suspected, or gone, or the time is over that began at
+/// `start` (then it becomes a suspect). Returns 0 if so, or else when the wait began: now, if `start`
+/// is 0.
+__device__ __noinline__ inline std::uint64_t look_up(const Geometry* g, int peer,
+                                                     std::uint64_t start, std::uint64_t timeout_ns,
+                                                     bool ask_host) {
+  const std::uint64_t now = now_ns();
+  if (start == 0) start = now;
   const std::uint32_t bit = 1U << peer;
-  if ((*const_cast<const volatile std::uint32_t*>(&g->state->suspects) & bit) != 0) return true;
+  if ((*const_cast<const volatile std::uint32_t*>(&g->state->suspects) & bit) != 0) return 0;
+  bool over = timeout_ns != 0 && now - start > timeout_ns;
   if (ask_host && !over) {
     over = (*const_cast<const volatile std::uint32_t*>(&g->board->gone) & bit) != 0;
   }
-  if (!over) return false;
-  atomicOr(&g->state->suspects, bit);
-  atomicOr_system(&g->board->suspects, bit);
-  return true;
+  if (!over) return start;
+  // A rank that waited for itself was late, as a whole; it goes on sending to itself.
+  if (peer != g->rank) {
+    atomicOr(&g->state->suspects, bit);
+    atomicOr_system(&g->board->suspects, bit);
+  }
+  return 0;
 }
 
 /// One warp's patience during one operation. Every wait asks it between two polls.
@@ -30,10 +39,11 @@ class Patience {
   __device__ __forceinline__ bool weary() { return ++polls_ % kPollsPerLook == 0; }
   /// Looks up: whether to give up `peer`.
   __device__ __forceinline__ bool look(int peer) {
-    const std::uint64_t now = now_ns();
-    if (start_ == 0) start_ = now;
-    return give_up_peer(geometry_, peer, timeout_ns_ != 0 && now - start_ > timeout_ns_,
-                        polls_ % (kPollsPerLook * kLooksPerCall) == 0);
+    const std::uint64_t start = look_up(geometry_, peer, start_, timeout_ns_,
+                                        polls_ % (kPollsPerLook * kLooksPerCall) == 0);
+    if (start == 0) return true;
+    start_ = start;
+    return false;
   }
   __device__ __forceinline__ bool spent(int peer) { return weary() && look(peer); }
 
@@ -47,5 +57,13 @@ class Patience {
   std::uint64_t start_ = 0;
   unsigned polls_ = 0;
 };
+
+/// Waits for one packet of `peer` and empties it.
+__device__ __forceinline__ void drain_packet(std::byte* at, int peer, Patience& patience) {
+  while (load_packet(at).w == window::kPoison) {
+    if (patience.spent(peer)) return;
+  }
+  clear_packet(at);
+}
 
 }  // namespace sluice::engine::cuda

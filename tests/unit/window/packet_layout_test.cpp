@@ -20,27 +20,32 @@ struct Region {
 std::vector<Region> regions_of(const PacketLayout& layout) {
   const PacketShape& shape = layout.shape();
   std::vector<Region> all;
-  const auto add = [&](std::size_t begin, std::size_t bytes) { all.push_back({begin, bytes}); };
+  std::size_t lane = 0;
+  const auto add = [&](std::size_t begin, std::size_t bytes) {
+    all.push_back({lane + begin, bytes});
+  };
   const std::size_t weights = static_cast<std::size_t>(layout.weight_packets()) * kPacketBytes;
   for (int peer = 0; peer < shape.ranks; ++peer) {
-    add(layout.told(peer, protocol::Kind::dispatch), 8);
-    add(layout.told(peer, protocol::Kind::combine), 8);
+    lane = layout.lane(peer);
+    add(layout.told(protocol::Kind::dispatch), 8);
+    add(layout.told(protocol::Kind::combine), 8);
     for (int bank = 0; bank < shape.banks; ++bank) {
       for (int kind = 0; kind < protocol::kCellKinds; ++kind) {
-        add(layout.cell(peer, static_cast<protocol::CellKind>(kind), bank), kPacketBytes);
+        add(layout.cell(static_cast<protocol::CellKind>(kind), bank),
+            static_cast<std::size_t>(cell_packets(shape.tokens)) * kPacketBytes);
       }
       for (int expert = 0; expert < shape.local_experts; ++expert) {
-        add(layout.count(peer, bank, expert), 8);
+        add(layout.count(bank, expert), 8);
       }
       for (int slot = 0; slot < shape.tokens; ++slot) {
-        for (int k = 0; k < shape.top_k; ++k) add(layout.route(peer, bank, slot, k), kPacketBytes);
-        add(layout.dispatch_row(peer, bank, slot), shape.dispatch_row_bytes);
-        add(layout.weight(peer, bank, slot), weights);
-        add(layout.answer(peer, bank, slot), kPacketBytes);
-        add(layout.row_weight(peer, bank, slot), weights);
+        for (int k = 0; k < shape.top_k; ++k) add(layout.route(bank, slot, k), kPacketBytes);
+        add(layout.dispatch_row(bank, slot), shape.dispatch_row_bytes);
+        add(layout.weight(bank, slot), weights);
+        add(layout.answer(bank, slot), kPacketBytes);
+        add(layout.row_weight(bank, slot), weights);
       }
       for (int slot = 0; slot < shape.tokens * shape.combine_rows_per_token; ++slot) {
-        add(layout.combine_row(peer, bank, slot), shape.combine_row_bytes);
+        add(layout.combine_row(bank, slot), shape.combine_row_bytes);
       }
     }
   }
@@ -52,7 +57,7 @@ std::vector<PacketShape> shapes() {
   for (const int ranks : {1, 2, 5}) {
     for (const int top_k : {1, 3, 32}) {
       for (const int banks : {3, 9}) {
-        for (const int tokens : {1, 7}) {
+        for (const int tokens : {1, 7, 33}) {
           for (const int experts : {1, 6}) {
             for (const int rows_per_token : {1, 3}) {
               for (const std::size_t row : {std::size_t{48}, std::size_t{1040}}) {
@@ -90,6 +95,19 @@ TEST(PacketLayout, ALaneBeyond32BitsIsNotValid) {
   EXPECT_FALSE(PacketLayout(shape).valid());
   shape.combine_rows_per_token = 1;
   EXPECT_TRUE(PacketLayout(shape).valid());
+}
+
+TEST(PacketLayout, CellsHaveABitForEveryToken) {
+  EXPECT_EQ(cell_packets(1), 2);
+  EXPECT_EQ(cell_packets(32), 2);
+  EXPECT_EQ(cell_packets(33), 3);
+  EXPECT_EQ(cell_packets(128), 3);
+  EXPECT_EQ(cell_packets(129), 4);
+  EXPECT_EQ(cell_packets(512), 7);
+  EXPECT_EQ(bit_packet(31), 0);
+  EXPECT_EQ(bit_packet(32), 2);
+  EXPECT_EQ(bit_packet(127), 2);
+  EXPECT_EQ(bit_packet(128), 3);
 }
 
 TEST(PacketLayout, ScalePacketsOfAUnit) {
