@@ -181,7 +181,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     if (crew.herald == 0) keep_books(c, usable, drop, warp, lane);
   }
   if constexpr (!kCommon) {
-    // Halves may run side by side: what a half has not done yet must not be told by the other.
+    // Halves may run side by side: what this block has not done yet is not told by the other half. For
+    // other blocks, that there are 2d + 1 banks must do.
     __syncthreads();
     if (warp == kCloseWarp) close(g, Kind::combine, Halves{sends, receives}, block, lane);
   }

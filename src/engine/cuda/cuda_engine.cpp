@@ -34,9 +34,11 @@ std::uint64_t timeout_of(std::chrono::nanoseconds timeout) noexcept {
 }
 
 std::uint32_t hash(std::initializer_list<std::uint64_t> values) noexcept {
-  std::uint64_t h = 14695981039346656037ULL;  // FNV-1a over words
-  for (const std::uint64_t value : values) h = (h ^ value) * 1099511628211ULL;
-  return static_cast<std::uint32_t>(h ^ (h >> 32));
+  std::uint32_t h = 1;
+  for (const std::uint64_t value : values) {
+    h = mix(mix(h, static_cast<std::uint32_t>(value)), static_cast<std::uint32_t>(value >> 32));
+  }
+  return h;
 }
 
 template <typename Void>

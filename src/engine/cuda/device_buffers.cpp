@@ -16,7 +16,7 @@ DeviceAllocator::~DeviceAllocator() {
 
 void* DeviceAllocator::allocate(std::size_t bytes) {
   const memory::DeviceGuard guard(device_);
-  if (stream_ == nullptr) {
+  if (pool_ == nullptr) {
     cudaMemPoolProps properties = {};
     properties.allocType = cudaMemAllocationTypePinned;
     properties.location = {cudaMemLocationTypeDevice, device_};
@@ -25,6 +25,8 @@ void* DeviceAllocator::allocate(std::size_t bytes) {
       return nullptr;
     }
     pool_ = pool;
+  }
+  if (stream_ == nullptr) {
     cudaStream_t stream = nullptr;
     if (!memory::cuda_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream")
              .ok()) {

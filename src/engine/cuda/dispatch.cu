@@ -9,7 +9,7 @@ namespace {
 using protocol::CellKind;
 using protocol::Kind;
 
-/// Dynamic shared memory: a clerk's route table; later one integer per expert here, where the segments
+/// Dynamic shared memory: a herald's route table; later one integer per expert here, where the segments
 /// of expert_major start.
 extern __shared__ __align__(16) std::byte shared_memory[];
 
@@ -450,7 +450,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     }
   }
   if constexpr (!kCommon) {
-    // Halves may run side by side: what a half has not done yet must not be told by the other.
+    // Halves may run side by side: what this block has not done yet is not told by the other half. For
+    // other blocks, that there are 2d + 1 banks must do.
     __syncthreads();
     if (warp == kCloseWarp) close(g, Kind::dispatch, Halves{sends, receives}, shared.block, lane);
   }
