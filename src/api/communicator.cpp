@@ -22,7 +22,6 @@ struct PendingHalf {
   Status status;
   bool row_weights = false;  // combine only
   ConstTensorView y;         // combine only
-  bool cached = false;       // dispatch only
 };
 
 class PendingHalves {
@@ -90,7 +89,7 @@ struct Communicator::Impl {
     send.stream = options.stream;
     Status status = check(send);
     const std::uint64_t epoch = engine->send_dispatch(send);
-    dispatches.push({epoch, status, false, {}, send.cached.given()});
+    dispatches.push({epoch, status, false, {}});
     return {std::move(status), epoch};
   }
 
@@ -119,7 +118,7 @@ struct Communicator::Impl {
     send.stream = options.stream;
     Status status = api::check_combine(config, y, handle, options, send);
     const std::uint64_t epoch = engine->send_combine(send);
-    combines.push({epoch, status, options.row_weights.given(), y, false});
+    combines.push({epoch, status, options.row_weights.given(), y});
     return {std::move(status), epoch};
   }
 
@@ -132,22 +131,17 @@ struct Communicator::Impl {
       return received;
     }
     PendingHalf half = dispatches.pop();
-    Status status = std::move(half.status);
-    const Status memory =
+    Status memory =
         outputs.handle.given() ? api::check_handle_memory(config, outputs.handle) : Status();
     if (memory.ok()) {
-      received = engine->receive_dispatch(outputs);
+      received = engine->receive_dispatch(outputs, {});
     } else {
-      // The handle lies in the library's memory instead, and is that of a refusal.
+      // The handle lies in the library's memory instead.
       DispatchOutputs own_handle = outputs;
       own_handle.handle = {};
-      received = engine->receive_dispatch(own_handle);
-      if (status.ok()) status = memory;
-      if (received.handle.given() && !half.cached && config.options.device == Device::cpu) {
-        static_cast<window::HandleHeader*>(received.handle.data())->refused = 1;
-      }
+      received = engine->receive_dispatch(own_handle, std::move(memory));
     }
-    if (!status.ok()) received.status = std::move(status);
+    if (!half.status.ok()) received.status = std::move(half.status);
     if (outputs.report != nullptr && config.options.device == Device::cpu) {
       *outputs.report = received.report;
     }

@@ -86,9 +86,9 @@ class Engine {
   /// Both return the epoch of the operation.
   virtual std::uint64_t send_dispatch(const DispatchSend& request) = 0;
   virtual std::uint64_t send_combine(const CombineSend& request) = 0;
-  virtual Received receive_dispatch(const DispatchOutputs& outputs) = 0;
-  /// `out` stands for outputs.out. `status`: what src/api found wrong with them; then everything is
-  /// drained and dropped.
+  /// `status`: what src/api found wrong with the outputs; then everything is drained and dropped. `out`
+  /// stands for outputs.out.
+  virtual Received receive_dispatch(const DispatchOutputs& outputs, Status status) = 0;
   virtual CombineResult receive_combine(TensorView out, const CombineOutputs& outputs,
                                         Status status) = 0;
   virtual int dispatches_in_flight() const noexcept = 0;

@@ -155,6 +155,8 @@ support::RunRanks launcher() {
 }  // namespace sluice::conformance
 
 int main(int argc, char** argv) {
+  // Ranks that share a GPU wait for each other: their streams must not share a hardware queue.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   ::testing::InitGoogleTest(&argc, argv);
   if (!::testing::GTEST_FLAG(list_tests) && sluice::conformance::gpu_count() == 0) {
     std::puts("skipped: no GPU in this machine");

@@ -46,7 +46,10 @@ std::vector<BadDispatch> bad_dispatches(const Shape& shape) {
          a.ids.shape[0] = -1;
        }},
       {"x without memory", [](auto& a) { a.x.data = nullptr; }},
-      {"x on a GPU", [](auto& a) { a.x.device = Device::cuda; }},
+      {"x in another device's memory",
+       [](auto& a) {
+         a.x.device = a.x.device == Device::cpu ? Device::cuda : Device::cpu;
+       }},
       {"ids not given", [](auto& a) { a.ids = {}; }},
       {"ids of dtype f32", [](auto& a) { a.ids.dtype = DType::f32; }},
       {"ids with another K", [](auto& a) { a.ids.shape[1] -= 1; }},
@@ -109,7 +112,9 @@ void expect_refused(const Received& received, const std::string& name,
 // The combine that goes with a refused dispatch: whatever is given as y is not looked at.
 void combine_refused(Communicator& communicator, const Handle& handle) {
   support::Tensor out(DType::bf16, {0, communicator.shape().hidden});
-  (void)communicator.combine({}, handle, out.view());
+  CombineOptions options;
+  options.stream = support::place().stream();
+  (void)communicator.combine({}, handle, out.view(), options);
 }
 
 TEST_P(Refusal, OfDispatchArguments) {
@@ -354,7 +359,7 @@ TEST_P(Refusal, OfSingle) {
     DispatchCall call(communicator, good, 0, findings);
     call.whole();
     CombineCall combine(communicator, good, 0, call.handle(), call.rows_shape(), findings);
-    CombineOptions options;
+    CombineOptions options = combine.options();
     options.reduce = Reduce::single;
     const CombineResult result =
         communicator.combine(combine.y(), call.handle(), combine.out(), options);

@@ -138,7 +138,7 @@ inline DType combine_dtype(const CombineOperation& operation) noexcept {
 /// The halves. Send halves wait for nothing but the guard.
 void send_dispatch(Context& context, DispatchOperation& operation);
 Received receive_dispatch(Context& context, DispatchOperation& operation,
-                          const DispatchOutputs& outputs);
+                          const DispatchOutputs& outputs, Status status);
 void send_combine(Context& context, CombineOperation& operation);
 CombineResult receive_combine(Context& context, CombineOperation& operation, TensorView out,
                               const CombineOutputs& outputs, Status status);

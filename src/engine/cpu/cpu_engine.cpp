@@ -72,8 +72,9 @@ class CpuEngine final : public Engine {
     return operation.epoch;
   }
 
-  Received receive_dispatch(const DispatchOutputs& outputs) override {
-    Received received = cpu::receive_dispatch(context_, dispatches_.oldest(), outputs);
+  Received receive_dispatch(const DispatchOutputs& outputs, Status status) override {
+    Received received =
+        cpu::receive_dispatch(context_, dispatches_.oldest(), outputs, std::move(status));
     add_report(context_.statistics.dispatch_reports, received.report);
     dispatches_.received();
     return received;

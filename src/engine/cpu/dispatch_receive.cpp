@@ -207,7 +207,7 @@ void drop_source(const HandleArrays& handle, int source) {
 }  // namespace
 
 Received receive_dispatch(Context& context, DispatchOperation& operation,
-                          const DispatchOutputs& outputs) {
+                          const DispatchOutputs& outputs, Status status) {
   const DispatchSend& request = operation.request;
   const Exchange exchange{protocol::Kind::dispatch, operation.epoch, request.timeout,
                           &operation.wait_ns};
@@ -215,12 +215,15 @@ Received receive_dispatch(Context& context, DispatchOperation& operation,
   const int bank = protocol::bank_of(operation.epoch, context.config.window.banks);
 
   Received received;
+  received.status = std::move(status);
   received.handle = handle_of(context, operation, outputs);
   received.report.bad_routes = operation.bad_routes;
   received.report.missing = await_cells(context, exchange, CellKind::dispatch);
   if (!received.handle.given()) {
     close_receive(context, exchange, operation.zero_copy);
-    received.status = {StatusCode::out_of_memory, "no memory for the handle"};
+    if (received.status.ok()) {
+      received.status = {StatusCode::out_of_memory, "no memory for the handle"};
+    }
     return received;
   }
   HandleArrays handle(context.handle_layout, received.handle.data());
@@ -247,7 +250,7 @@ Received receive_dispatch(Context& context, DispatchOperation& operation,
     count_statistics(context, handle);
   }
 
-  if (!request.refused && request.rows) {
+  if (!request.refused && received.status.ok() && request.rows) {
     Result<ReceiveBuffers> buffers =
         resolve_buffers(outputs,
                         {request.placement, context.config.local_experts(), context.hidden(),
@@ -265,11 +268,11 @@ Received receive_dispatch(Context& context, DispatchOperation& operation,
       received.scales = buffers->scales;
       received.owner = std::move(buffers->owner);
     } else {
-      // The rows are dropped: as if this rank's experts had refused.
       received.status = buffers.status();
-      if (!cached) handle.header->refused = 1;
     }
   }
+  // The rows are dropped: as if this rank's experts had refused.
+  if (!received.status.ok() && !cached) handle.header->refused = 1;
   if (received.status.ok() && verdict.first_mismatch >= 0) {
     received.status = mismatch_status(
         operation.content,

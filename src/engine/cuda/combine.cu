@@ -17,19 +17,19 @@ constexpr int kFewTokens = 16;
 /// The index-th record of `records`, counted from `rotation` on.
 __device__ __forceinline__ int rotated(int index, int rotation, int records) {
   index += rotation;
-  return rotation != 0 && index >= records ? index - records : index;
+  return index >= records ? index - records : index;
 }
 
 /// Whether the call's tensors are those that the handle's dispatch calls for.
 __device__ __forceinline__ bool fits(const CombineArgs& a, const window::HandleBrief& brief) {
   const bool slabs = brief.layout == static_cast<std::uint16_t>(Layout::expert_slab);
-  if (a.y_slabs != slabs) return false;
-  if (slabs ? a.y_rows != brief.capacity : a.y_rows < brief.rows) return false;
-  if (a.weights_given && a.weights_tokens != brief.tokens) return false;
   const bool rank_major = brief.layout == static_cast<std::uint16_t>(Layout::rank_major);
-  if (a.row_weights != nullptr && (!rank_major || a.row_weights_rows < brief.rows)) return false;
-  if (a.single && rank_major) return false;
-  return a.drop || !a.halves.receive || a.tokens == brief.tokens;
+  // Not short-circuited: these are few instructions without branches.
+  bool fit = (a.y_slabs == slabs) & (slabs ? a.y_rows == brief.capacity : a.y_rows >= brief.rows);
+  fit &= !a.weights_given | (a.weights_tokens == brief.tokens);
+  fit &= a.row_weights == nullptr | (rank_major & (a.row_weights_rows >= brief.rows));
+  fit &= !(a.single & rank_major);
+  return fit & (a.drop | !a.halves.receive | (a.tokens == brief.tokens));
 }
 
 /// What the herald does in a send half.
@@ -47,6 +47,12 @@ __device__ __forceinline__ void send_cells(const Combine& c, bool usable, std::u
     send_cell(g, warp, CellKind::combine, c.bank, c.tag, word, c.signature, packets, nullptr, lane);
   }
   if (warp == kOpenWarp) tell(g, Kind::combine, received, c.suspects, lane);
+}
+
+/// Begins the report of one call, by the thread that goes on with it. Pairs with report_lost().
+__device__ __noinline__ void begin_report(Report* report, std::uint32_t* ready, std::uint32_t tag) {
+  *report = Report();
+  store_release(ready, tag);
 }
 
 /// Likewise in a receive half, by a whole block. Awaits every peer's cell, also of those that had
@@ -101,30 +107,36 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   window::HandleBrief brief;
   if (kCommon || !a.refused) brief = read_brief(c.handle.header());
   if (warp == kOpenWarp) open(g, Kind::combine, sends, a.timeout_ns, lane, block);
-  const bool usable = brief.key == g.handle_key && fits(a, brief);
-  const int records = usable ? static_cast<int>(brief.records) : 0;
-  const int send_tasks = sends && crew.works ? records * steps : 0;
-  c.layout = brief.layout;
   // Many records: the homes are served from the next rank on, so that the ranks do not all send to
   // the same one. Few: nothing is worth another load before the first record's.
   int rotation = 0;
   if ((kCommon || !a.refused) && a.tokens > kFewTokens && g.rank + 1 < g.ranks) {
     rotation = static_cast<int>(c.handle.source_offsets()[g.rank + 1]);
   }
+  // The first record is read before it is known whether there is one.
+  int task = place;
+  int index = quotient(task, a.steps_divisor);
+  int step = task - index * steps;
+  Record record;
+  if (kCommon || !a.refused) {
+    if (rotation != 0) index = rotated(index, rotation, static_cast<int>(brief.records));
+    record = read_record(c.handle, g, max(min(index, places - 1), 0), lane);
+  }
+  const bool usable = brief.key == g.handle_key && fits(a, brief);
+  const int records = usable ? static_cast<int>(brief.records) : 0;
+  const int send_tasks = sends && crew.works ? records * steps : 0;
+  c.layout = brief.layout;
   Patience patience(g, a.timeout_ns);
   std::uint64_t received = 0;
-  int task = place;
 #pragma unroll 1
   for (bool opened = false;; opened = true) {
-    Record record;
     Rows<Traits> rows;
-    int index = quotient(task, a.steps_divisor);
-    const int step = task - index * steps;
     const bool exists = task < send_tasks;
-    // The first is read before it is known whether there is one.
-    if (exists || (!opened && (kCommon || !a.refused))) {
-      index = min(rotated(index, rotation, records), places - 1);
-      record = read_record(c.handle, g, max(index, 0), lane);
+    if (opened && exists) {
+      index = quotient(task, a.steps_divisor);
+      step = task - index * steps;
+      index = rotated(index, rotation, records);
+      record = read_record(c.handle, g, index, lane);
     }
     if (exists && !Traits::kSingle) {
       rows.ask(a, record.row, summed_routes(c, record),
@@ -138,6 +150,9 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       c.suspects = block.suspects;
       c.bank = static_cast<int>(progress.bank);
       received = block.received.epoch;
+      if (receives && crew.herald == 0 && threadIdx.x == 0 && a.report != nullptr) {
+        begin_report(a.report, &g.state->reported[c.bank], c.tag);
+      }
       if (kCommon && warp == kCloseWarp) close(g, Kind::combine, Halves{true, true}, block, lane);
       if (Traits::kWeights && sends && usable && crew.works &&
           (kCommon || (!Traits::kSingle && a.weights_given && !a.plain_sum))) {

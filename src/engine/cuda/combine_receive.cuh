@@ -16,13 +16,19 @@ __device__ __noinline__ float surviving_scale(float weight, std::uint32_t expect
 }
 
 /// Counts routes that no answer came for.
-static __device__ __noinline__ void report_lost(const CombineArgs* a, int routes) {
+static __device__ __noinline__ void report_lost(const CombineArgs* a, std::uint32_t tag, int bank,
+                                                int routes) {
+  const Geometry& g = a->geometry;
   const auto lost = static_cast<unsigned long long>(routes);
-  atomicAdd_system(
-      &a->geometry.board->totals[static_cast<int>(protocol::Kind::combine)].lost_routes, lost);
-  if (a->report != nullptr) {
-    atomicAdd_system(reinterpret_cast<unsigned long long*>(&a->report->lost_routes), lost);
+  atomicAdd_system(&g.board->totals[static_cast<int>(protocol::Kind::combine)].lost_routes, lost);
+  if (a->report == nullptr) return;
+  // Until the herald has zeroed it, which it does before it waits for anything. Pairs with
+  // begin_report().
+  Patience patience(g, a->timeout_ns);
+  while (load_acquire(&g.state->reported[bank]) != tag) {
+    if (patience.spent(g.rank)) return;
   }
+  atomicAdd_system(reinterpret_cast<unsigned long long*>(&a->report->lost_routes), lost);
 }
 
 /// What comes after the sum: scaling, further addends, rounding, the store.
@@ -38,7 +44,7 @@ __device__ __forceinline__ void finish_token(const Combine& c, const HomeToken& 
     if (home.answered != 0 && a.renormalize) {
       scale = surviving_scale(read_weight(c, token, lane), home.expected, home.answered);
     }
-    if (step == 0 && lane == 0) report_lost(&a, __popc(lost));
+    if (step == 0 && lane == 0) report_lost(&a, c.tag, c.bank, __popc(lost));
   }
   if (!Traits::kCommon && step == 0 && a.surviving_weight != nullptr) {
     const float surviving = ordered_sum(read_weight(c, token, lane), home.answered);

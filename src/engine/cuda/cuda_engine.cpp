@@ -108,9 +108,8 @@ class CudaEngine final : public Engine {
   CudaEngine(EngineConfig config, std::shared_ptr<bootstrap::Group> group, Resources resources)
       : config_(std::move(config)),
         resources_(std::move(resources)),
-        allocator_(resources_.device),
-        rows_(allocator_),
-        handles_(allocator_),
+        rows_(resources_.pool),
+        handles_(resources_.pool),
         handle_layout_(config_.ranks, config_.shape.top_k, config_.local_experts(),
                        config_.tokens_max),
         watch_(std::move(group), static_cast<Board*>(resources_.board.get())) {}
@@ -118,8 +117,12 @@ class CudaEngine final : public Engine {
   ~CudaEngine() override {
     // Kernels use the windows, which are about to be unmapped. They end by their deadlines.
     const DeviceGuard guard(resources_.device);
-    (void)cudaDeviceSynchronize();
-    for (auto& [memory, deleter] : allocations_) (void)cudaFree(memory);
+    if (resources_.sharers == 1) {
+      (void)cudaDeviceSynchronize();
+    } else if (last_stream_known_) {
+      // Not for kernels of other ranks, which may wait for what the calling thread does next.
+      (void)cudaStreamSynchronize(last_stream_);
+    }
     if (order_ != nullptr) (void)cudaEventDestroy(order_);
   }
 
@@ -137,20 +140,20 @@ class CudaEngine final : public Engine {
     return dispatches_sent_;
   }
 
-  Received receive_dispatch(const DispatchOutputs& outputs) override {
+  Received receive_dispatch(const DispatchOutputs& outputs, Status status) override {
     auto& pending = dispatches_[slot(++dispatches_received_)];
     const DispatchSend& request = pending.request;
     DispatchArgs& args = pending.args;
     args.halves = {!pending.sent, true};
     Received received;
+    received.status = std::move(status);
     const bool cached = request.cached.given();
     received.handle = cached ? request.cached : take_handle(outputs.handle);
-    if (!received.handle.given()) {
+    if (!received.handle.given() && received.status.ok()) {
       received.status = {StatusCode::out_of_memory, "no GPU memory for the handle"};
-      args.drop = true;
     }
     args.handle = static_cast<std::byte*>(received.handle.data());
-    args.drop = args.drop || request.refused;
+    args.drop = request.refused || !received.status.ok();
     if (!args.drop && request.rows) take_rows(outputs, request, received, args);
     if (cached && outputs.handle.given() && outputs.handle.data() != request.cached.data()) {
       received.handle = outputs.handle;
@@ -207,26 +210,25 @@ class CudaEngine final : public Engine {
   }
 
   Result<void*> allocate(std::size_t bytes) override {
-    void* const memory = allocator_.allocate(bytes);
+    std::shared_ptr<void> memory = resources_.pool->take(bytes);
     if (memory == nullptr) {
       return Status(StatusCode::out_of_memory,
                     fmt::format("allocate({} bytes): no GPU memory", bytes));
     }
-    allocations_.emplace_back(memory, bytes);
-    return memory;
+    allocations_.push_back(memory);
+    return memory.get();
   }
 
   Status deallocate(void* memory) override {
     const auto found = std::find_if(allocations_.begin(), allocations_.end(),
-                                    [&](const auto& one) { return one.first == memory; });
+                                    [&](const auto& one) { return one.get() == memory; });
     if (found == allocations_.end()) {
       return {StatusCode::invalid_argument,
               fmt::format("deallocate({}): expected a pointer from this communicator's allocate",
                           fmt::ptr(memory))};
     }
-    const DeviceGuard guard(resources_.device);
     allocations_.erase(found);
-    return cuda_status(cudaFree(memory), "deallocate");
+    return {};
   }
 
   Statistics statistics() const override {
@@ -444,12 +446,9 @@ class CudaEngine final : public Engine {
     // Whatever goes wrong before it, the launch is tried: without it this rank's epoch falls behind.
     Status status = guard.status();
     if (status.ok()) status = follow(static_cast<cudaStream_t>(stream));
-    if (args.report != nullptr) {
-      Status zeroed = cuda_status(
-          cudaMemsetAsync(args.report, 0, sizeof(Report), static_cast<cudaStream_t>(stream)),
-          "the report's memory");
-      if (!zeroed.ok()) args.report = nullptr;
-      if (status.ok()) status = std::move(zeroed);
+    if (Status reachable = check_report(args.report); !reachable.ok()) {
+      args.report = nullptr;
+      if (status.ok()) status = std::move(reachable);
     }
     args.many = args.tokens > kFewTokens;
     Launch launch;
@@ -473,6 +472,24 @@ class CudaEngine final : public Engine {
           cuda_status(static_cast<cudaError_t>(launch_combine(args, launch)), "launching combine");
     }
     return status.ok() ? launched : status;
+  }
+
+  /// Whether kernels can write to the memory of a report.
+  Status check_report(Report* report) {
+    if (report == nullptr || report == last_report_) return {};
+    cudaPointerAttributes attributes = {};
+    if (Status status = cuda_status(cudaPointerGetAttributes(&attributes, report), "the report");
+        !status.ok()) {
+      return status;
+    }
+    if (attributes.devicePointer != report) {
+      return {StatusCode::invalid_argument,
+              fmt::format("report = {}: expected memory that the GPU can write to (GPU memory, or "
+                          "pinned host memory)",
+                          fmt::ptr(report))};
+    }
+    last_report_ = report;
+    return {};
   }
 
   /// Operations run in the order of their calls, whatever their streams. What is captured is ordered
@@ -509,7 +526,6 @@ class CudaEngine final : public Engine {
 
   EngineConfig config_;
   Resources resources_;
-  DeviceAllocator allocator_;
   DeviceBuffers rows_;
   DeviceBuffers handles_;
   window::HandleLayout handle_layout_;
@@ -522,9 +538,10 @@ class CudaEngine final : public Engine {
   cudaEvent_t order_ = nullptr;
   cudaStream_t last_stream_ = nullptr;
   bool last_stream_known_ = false;
+  Report* last_report_ = nullptr;  // That was found good.
   Status error_;
   Statistics statistics_;
-  std::vector<std::pair<void*, std::size_t>> allocations_;
+  std::vector<std::shared_ptr<void>> allocations_;
   DeathWatch watch_;
 };
 

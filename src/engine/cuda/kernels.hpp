@@ -20,6 +20,7 @@ inline constexpr int kBlockThreads = 512;
 inline constexpr int kBlockWarps = kBlockThreads / 32;
 /// Blocks of one launch at most: two on every multiprocessor of the largest GPUs.
 inline constexpr int kBlocksMax = 512;
+inline constexpr int kBanksMax = 2 * kMaxInFlight + 1;
 /// Tokens of one call at most: a thread of a block for every one.
 inline constexpr int kTokensMax = kBlockThreads;
 
@@ -63,6 +64,8 @@ struct State {
   /// Once for every block.
   Progress sent[protocol::kKinds][kBlocksMax];
   Progress received[protocol::kKinds][kBlocksMax];
+  /// By bank: tag of the combine whose report is ready to be added to.
+  std::uint32_t reported[kBanksMax];
   /// Peers given up, for good.
   std::uint32_t suspects;
 };
@@ -164,7 +167,7 @@ struct DispatchArgs {
   window::HandleLayout handle_layout{1, 1, 1, 1};
   int handle_tokens = 0;
   std::byte* handle_copy = nullptr;  // of a cached dispatch
-  Report* report = nullptr;          // zeroed
+  Report* report = nullptr;
   /// Halves apart: routing as used, which the send half leaves for the receive half.
   SavedRoutes* saved = nullptr;
 };
@@ -208,7 +211,7 @@ struct CombineArgs {
   float* weights_home = nullptr;
   std::int64_t weights_home_stride[2] = {};
   bool renormalize = true;
-  Report* report = nullptr;  // zeroed
+  Report* report = nullptr;
 };
 
 /// Elements that a warp of combine handles at a time.

@@ -64,6 +64,15 @@ __device__ __forceinline__ void store_release(std::uint64_t* at, std::uint64_t v
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
+__device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* at) {
+  std::uint32_t value = 0;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+__device__ __forceinline__ void store_release(std::uint32_t* at, std::uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+
 __device__ __forceinline__ uint4 load16(const void* at) {
   uint4 v;
   asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"

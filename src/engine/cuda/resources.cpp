@@ -10,6 +10,7 @@
 
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
+#include "memory/cuda/pinned_memory.hpp"
 
 namespace sluice::engine::cuda {
 namespace {
@@ -63,17 +64,18 @@ Status choose_device(const EngineConfig& config, Resources& resources) {
                      "multiprocessors");
 }
 
+/// Zeros where `from` is null.
 template <typename T>
-Status copy_to_device(const T* from, std::size_t count, DevicePointer& to) {
-  void* memory = nullptr;
-  const std::size_t bytes = std::max<std::size_t>(count * sizeof(T), 1);
-  if (Status status = cuda_status(cudaMalloc(&memory, bytes), "GPU memory"); !status.ok()) {
-    return status;
+Status copy_to_device(memory::DevicePool& pool, const T* from, std::size_t count,
+                      std::shared_ptr<void>& to) {
+  const std::size_t bytes = count * sizeof(T);
+  to = pool.take(bytes);
+  if (to == nullptr) {
+    return {StatusCode::out_of_memory, fmt::format("no {} bytes of GPU memory", bytes)};
   }
-  to = DevicePointer(memory, free_device);
   return from == nullptr
-             ? cuda_status(cudaMemset(memory, 0, bytes), "GPU memory")
-             : cuda_status(cudaMemcpy(memory, from, bytes, cudaMemcpyDefault), "GPU memory");
+             ? cuda_status(cudaMemset(to.get(), 0, bytes), "GPU memory")
+             : cuda_status(cudaMemcpy(to.get(), from, bytes, cudaMemcpyDefault), "GPU memory");
 }
 
 /// Owners of experts where ranks do not own equal contiguous blocks.
@@ -92,7 +94,7 @@ Status set_owners(const EngineConfig& config, Resources& resources) {
     g.experts_divisor = Divisor(per_rank);
     return {};
   }
-  const Status status = copy_to_device(owners.data(), owners.size(), resources.owners);
+  const Status status = copy_to_device(*resources.pool, owners.data(), owners.size(), resources.owners);
   g.owners = static_cast<const std::uint16_t*>(resources.owners.get());
   return status;
 }
@@ -114,21 +116,20 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
       return status;
     }
   }
-  if (Status status = copy_to_device<State>(nullptr, 1, resources.state); !status.ok()) {
-    return status;
-  }
-  void* board = nullptr;
-  if (Status status = cuda_status(
-          cudaHostAlloc(&board, sizeof(Board), cudaHostAllocMapped | cudaHostAllocPortable),
-          "host memory");
+  Result<std::shared_ptr<memory::DevicePool>> pool = memory::DevicePool::create(resources.device);
+  if (!pool) return pool.status();
+  resources.pool = std::move(pool).value();
+  if (Status status = copy_to_device<State>(*resources.pool, nullptr, 1, resources.state);
       !status.ok()) {
     return status;
   }
-  resources.board = DevicePointer(board, free_host);
-  *static_cast<Board*>(board) = Board();
+  static_assert(sizeof(Board) <= memory::kPinnedBytes);
+  Result<std::shared_ptr<void>> board = memory::take_pinned();
+  if (!board) return board.status();
+  resources.board = std::move(board).value();
   if (Status status = set_owners(config, resources); !status.ok()) return status;
   if (Status status = copy_to_device<SavedRoutes>(
-          nullptr, static_cast<std::size_t>(config.options.in_flight), resources.saved);
+          *resources.pool, nullptr, static_cast<std::size_t>(config.options.in_flight), resources.saved);
       !status.ok()) {
     return status;
   }
@@ -143,13 +144,6 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
 }
 
 }  // namespace
-
-void free_device(void* at) {
-  (void)cudaFree(at);
-}
-void free_host(void* at) {
-  (void)cudaFreeHost(at);
-}
 
 Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& group,
                                  base::Deadline deadline) {

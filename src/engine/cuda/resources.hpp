@@ -9,14 +9,9 @@
 #include "engine/cuda/kernels.hpp"
 #include "engine/engine.hpp"
 #include "memory/cuda/device_memory.hpp"
+#include "memory/cuda/device_pool.hpp"
 
 namespace sluice::engine::cuda {
-
-/// Memory that goes back to CUDA by itself.
-using DevicePointer = std::unique_ptr<void, void (*)(void*)>;
-
-void free_device(void* at);
-void free_host(void* at);
 
 /// What belongs to one communicator on its GPU.
 struct Resources {
@@ -24,10 +19,11 @@ struct Resources {
   int processors = 0;
   int sharers = 1;                            // Ranks on this GPU.
   std::vector<memory::DeviceMemory> windows;  // By rank.
-  DevicePointer state{nullptr, free_device};
-  DevicePointer owners{nullptr, free_device};
-  DevicePointer saved{nullptr, free_device};  // SavedRoutes[in_flight]
-  DevicePointer board{nullptr, free_host};
+  std::shared_ptr<memory::DevicePool> pool;
+  std::shared_ptr<void> state;
+  std::shared_ptr<void> owners;
+  std::shared_ptr<void> saved;  // SavedRoutes[in_flight]
+  std::shared_ptr<void> board;  // pinned
   Geometry geometry;
 };
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#include "memory/cuda/device_pool.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "memory/cuda/cuda_status.hpp"
+#include "memory/cuda/device_guard.hpp"
+
+namespace sluice::memory {
+namespace {
+
+cudaStream_t stream_of(void* stream) noexcept {
+  return static_cast<cudaStream_t>(stream);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<DevicePool>> DevicePool::create(int device) {
+  const DeviceGuard guard(device);
+  if (!guard.status().ok()) return guard.status();
+  const std::shared_ptr<DevicePool> made(new DevicePool(device));
+  cudaMemPoolProps properties = {};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location = {cudaMemLocationTypeDevice, device};
+  cudaMemPool_t pool = nullptr;
+  if (Status status = cuda_status(cudaMemPoolCreate(&pool, &properties), "a pool of GPU memory");
+      !status.ok()) {
+    return status;
+  }
+  made->pool_ = pool;
+  cudaStream_t stream = nullptr;
+  if (Status status =
+          cuda_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+      !status.ok()) {
+    return status;
+  }
+  made->stream_ = stream;
+  return made;
+}
+
+DevicePool::~DevicePool() {
+  const DeviceGuard guard(device_);
+  if (stream_ != nullptr) (void)cudaStreamDestroy(stream_of(stream_));
+  if (pool_ != nullptr) (void)cudaMemPoolDestroy(static_cast<cudaMemPool_t>(pool_));
+}
+
+std::shared_ptr<void> DevicePool::take(std::size_t bytes) {
+  const DeviceGuard guard(device_);
+  void* memory = nullptr;
+  const cudaError_t error =
+      cudaMallocFromPoolAsync(&memory, std::max<std::size_t>(bytes, 1),
+                              static_cast<cudaMemPool_t>(pool_), stream_of(stream_));
+  if (!cuda_status(error, "GPU memory").ok()) return nullptr;
+  // The memory is there for other streams once this one has come so far.
+  const bool there = cuda_status(cudaStreamSynchronize(stream_of(stream_)), "GPU memory").ok();
+  std::shared_ptr<void> taken(memory, [self = shared_from_this()](void* at) { self->give_back(at); });
+  return there ? taken : nullptr;
+}
+
+void DevicePool::give_back(void* memory) noexcept {
+  const DeviceGuard guard(device_);
+  (void)cuda_status(cudaFreeAsync(memory, stream_of(stream_)), "GPU memory");
+}
+
+}  // namespace sluice::memory

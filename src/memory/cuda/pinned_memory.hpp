@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "sluice/status.hpp"
+
+namespace sluice::memory {
+
+/// Bytes of one piece of pinned memory.
+inline constexpr std::size_t kPinnedBytes = 256;
+
+/// kPinnedBytes zeroed bytes of host memory that all GPUs can reach. Pieces are used again but never
+/// unpinned: cudaFreeHost waits for the kernels of all GPUs, and one of them may spin until the calling
+/// thread has launched its own.
+Result<std::shared_ptr<void>> take_pinned();
+
+}  // namespace sluice::memory
