@@ -107,7 +107,7 @@ Status Case::settle() {
         in_range("--in-flight", in_flight, 1, kMaxInFlight),
         in_range("--slab-rows", slab_rows, 0, std::int64_t{kMaxRanks} * kMaxTokens),
         in_range("--sets", sets, 1, 1024), in_range("--iterations", iterations, 1, 1'000'000),
-        in_range("--warmup", warmup, 0, 1'000'000)}) {
+        in_range("--warmup", warmup, 0, 1'000'000), in_range("--chain", chain, 1, 10'000)}) {
     if (!status) return status;
   }
   if (hidden % kHiddenMultiple != 0) {
@@ -116,6 +116,9 @@ Status Case::settle() {
   if (!codec::valid(dispatch_codec)) {
     return bad(fmt::format("--dispatch-codec {}: the group must be 32, 64, 128 or 256",
                            codec_text(dispatch_codec)));
+  }
+  if (weights_at_combine && layout == Layout::rank_major) {
+    return bad("--weights combine needs an expert layout: in rank_major y is weighted already");
   }
   if (layout == Layout::rank_major && reduce == Reduce::single) {
     return bad("--reduce single needs an expert layout: in rank_major y already is a rank's sum");

@@ -24,6 +24,7 @@ struct RoutingSpec {
 
 /// What is measured: equal on all ranks of one run.
 struct Case {
+  Device engine = Device::cpu;
   int ranks = 4;
   int tokens = 128;
   int hidden = 7168;
@@ -44,6 +45,11 @@ struct Case {
   int iterations = 200;
   int warmup = 20;
   std::uint64_t seed = 1;
+  bool weights_at_combine = false;  ///< topk_weights are given to combine, not to dispatch.
+  // cuda only
+  int chain = 200;     ///< Operations of one graph, or of one round of plain launches.
+  bool graphs = true;  ///< Time graphs.
+  bool plain_launches = true;
   double deadline_s = 30.0;
 
   /// The mode that `automatic` means for this shape.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,21 @@ class Contestant {
   virtual Traffic traffic() const { return {}; }
   /// Poisons the outputs, runs a pair, and returns how many values are wrong. Collective.
   virtual Result<std::int64_t> check(int set) = 0;
+};
+
+/// Brings to the device what `queue` queues, in one way or another.
+using Submit = std::function<Status(const std::function<Status()>& queue)>;
+
+/// One whose run() may only queue work on a stream.
+class QueuedContestant : public Contestant {
+ public:
+  /// Waits for everything queued, and says whether all of it was complete.
+  virtual Status settle() { return {}; }
+  /// As check(), with operations queued by `submit`.
+  virtual Result<std::int64_t> check(int set, const Submit& submit) = 0;
+  Result<std::int64_t> check(int set) final {
+    return check(set, [](const std::function<Status()>& queue) { return queue(); });
+  }
 };
 
 inline constexpr int kDispatch = 0;

@@ -17,6 +17,7 @@ struct Machine {
   std::string build;    ///< Build type and compiler flags.
   std::string version;  ///< Of Sluice.
   std::string row_kernels;
+  std::string gpu;    ///< Of rank 0, with its driver; empty without --engine cuda.
   double load = 0.0;  ///< One-minute load average before the run.
 
   static Machine here();

@@ -23,7 +23,7 @@ Status assign(Result<Value> parsed, const char* option, Value& out) {
 void BenchOptions::add_to(CLI::App& app) {
   Case& c = bench_case;
   RunSettings& s = settings;
-  app.add_option("--engine", texts_.engine, "cpu (this build has no other)")->capture_default_str();
+  app.add_option("--engine", texts_.engine, "cpu or cuda")->capture_default_str();
   app.add_option("--ranks,--num-processes", c.ranks, "Ranks in all")->capture_default_str();
   app.add_option("--tokens,--num-tokens", c.tokens, "Tokens per rank")->capture_default_str();
   app.add_option("--hidden", c.hidden, "Elements per row")->capture_default_str();
@@ -53,6 +53,13 @@ void BenchOptions::add_to(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--routing", texts_.routing, "uniform, zipf:S, hot:N or grouped:G")
       ->capture_default_str();
+  app.add_option("--weights", texts_.weights,
+                 "dispatch or combine: which of the two is given the weights of the routes")
+      ->capture_default_str();
+  app.add_option("--launch", texts_.launch,
+                 "cuda: graph (replays of a graph), stream (plain launches) or both")
+      ->capture_default_str();
+  app.add_option("--chain", c.chain, "cuda: operations of one sample")->capture_default_str();
   app.add_option("--sets", c.sets, "Routings and data sets that rotate")->capture_default_str();
   app.add_option("--iterations", c.iterations, "Timed iterations")->capture_default_str();
   app.add_option("--warmup", c.warmup, "Iterations before them")->capture_default_str();
@@ -71,12 +78,33 @@ void BenchOptions::add_to(CLI::App& app) {
       ->capture_default_str();
 }
 
+Status BenchOptions::parse_engine() {
+  Case& c = bench_case;
+  const auto bad = [](std::string message) {
+    return Status(StatusCode::invalid_argument, std::move(message));
+  };
+  if (texts_.engine != "cpu" && texts_.engine != "cuda") {
+    return bad(fmt::format("--engine {}: expected cpu or cuda", texts_.engine));
+  }
+  c.engine = texts_.engine == "cuda" ? Device::cuda : Device::cpu;
+  if (texts_.launch != "graph" && texts_.launch != "stream" && texts_.launch != "both") {
+    return bad(fmt::format("--launch {}: expected graph, stream or both", texts_.launch));
+  }
+  c.graphs = texts_.launch != "stream";
+  c.plain_launches = texts_.launch != "graph";
+  if (texts_.weights != "dispatch" && texts_.weights != "combine") {
+    return bad(fmt::format("--weights {}: expected dispatch or combine", texts_.weights));
+  }
+  c.weights_at_combine = texts_.weights == "combine";
+  if (c.engine == Device::cpu) return {};
+  if (!settings.profile_dir.empty()) return bad("--profile: not done for --engine cuda yet");
+  if (texts_.peer == "mpi") return bad("--peer mpi goes with --engine cpu");
+  return {};
+}
+
 Status BenchOptions::parse_texts() {
   Case& c = bench_case;
-  if (texts_.engine != "cpu") {
-    return Status(StatusCode::invalid_argument,
-                  fmt::format("--engine {}: this build has only the cpu engine", texts_.engine));
-  }
+  if (Status status = parse_engine(); !status) return status;
   if (!texts_.peer.empty() && texts_.peer != "mpi") {
     return Status(StatusCode::invalid_argument,
                   fmt::format("--peer {}: the only peer is mpi", texts_.peer));
@@ -95,7 +123,8 @@ Status BenchOptions::parse_texts() {
     return Status(StatusCode::invalid_argument,
                   fmt::format("--registered {}: expected yes or no", texts_.registered));
   }
-  c.registered = texts_.registered == "yes";
+  // On a GPU all memory is alike in latency mode.
+  c.registered = texts_.registered == "yes" && c.engine == Device::cpu;
   if (texts_.y_memory == "automatic") {
     c.y_memory = c.registered ? YMemory::registered : YMemory::ordinary;
     return {};

@@ -50,9 +50,12 @@ class BenchOptions {
     std::string y_memory = "automatic";
     std::string registered = "yes";
     std::string routing = "uniform";
+    std::string weights = "dispatch";
+    std::string launch = "both";
     std::string peer;
   };
   Status parse_texts();
+  Status parse_engine();
 
   Texts texts_;
 };

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "gpu.hpp"
 #include "results.hpp"
 
 namespace sluice::bench {
@@ -42,6 +43,7 @@ void print_head(const Results& results, std::FILE* out) {
   fmt::print(out, "# {}, {} processors, {:.1f} GiB, {}\n", machine.cpu, machine.cpus,
              static_cast<double>(machine.memory_bytes) / (1024.0 * 1024.0 * 1024.0),
              machine.kernel);
+  if (!machine.gpu.empty()) fmt::print(out, "# {}\n", machine.gpu);
   fmt::print(out,
              "# {} ranks, {} tokens, hidden {}, top-{} of {} experts, {}, {}, dispatch {}, combine "
              "{}, reduce {}, routing {}\n",
@@ -54,6 +56,13 @@ void print_head(const Results& results, std::FILE* out) {
              "# {} iterations after {} of warm-up, {} data sets, seed {}; x and y in {} memory\n",
              bench_case.iterations, bench_case.warmup, bench_case.sets, bench_case.seed,
              bench_case.registered ? "registered" : "ordinary");
+  if (bench_case.engine == Device::cuda) {
+    fmt::print(out,
+               "# a sample is the mean of {} operations in a row, by events, after {} for a common "
+               "start; the slowest rank counts; combine is pair - dispatch; weights to {}\n",
+               bench_case.chain, kHeadOperations,
+               bench_case.weights_at_combine ? "combine" : "dispatch");
+  }
   for (const std::string& warning : machine.warnings(bench_case.ranks)) {
     fmt::print(out, "# note: {}\n", warning);
   }
@@ -73,7 +82,7 @@ Json ratio_json(const Ratio& ratio) {
 }
 
 Json case_json(const Case& bench_case) {
-  return {{"engine", "cpu"},
+  return {{"engine", to_string(bench_case.engine)},
           {"ranks", bench_case.ranks},
           {"tokens", bench_case.tokens},
           {"hidden", bench_case.hidden},
@@ -92,6 +101,8 @@ Json case_json(const Case& bench_case) {
           {"routing", bench_case.routing.text()},
           {"sets", bench_case.sets},
           {"iterations", bench_case.iterations},
+          {"chain", bench_case.engine == Device::cuda ? bench_case.chain : 1},
+          {"weights", bench_case.weights_at_combine ? "combine" : "dispatch"},
           {"warmup", bench_case.warmup},
           {"seed", bench_case.seed}};
 }
@@ -105,6 +116,7 @@ Json machine_json(const Machine& machine, int ranks) {
           {"build", machine.build},
           {"version", machine.version},
           {"row_kernels", machine.row_kernels},
+          {"gpu", machine.gpu},
           {"load", machine.load},
           {"warnings", machine.warnings(ranks)}};
 }
@@ -132,15 +144,22 @@ void print_table(const Results& results, std::FILE* out) {
              "", "wire", "naive", "min", "p50", "p99", "max", "GB/s", "#wrong");
   fmt::print(out, "# {:<18} {:<9} {:>12} {:>12} {:>10} {:>10} {:>10} {:>10} {:>7}\n", "name",
              "operation", "(B)", "(B)", "(us)", "(us)", "(us)", "(us)", "(p50)");
+  const int digits = results.bench_case.engine == Device::cuda ? 2 : 1;
   for (const ContestantResult& result : results.contestants) {
     const std::string wrong = results.checked ? std::to_string(result.wrong) : "N/A";
     for (const Line& line : lines_of(result)) {
+      // Bytes that nobody counted are not none.
+      const bool counted = line.wire > 0.0;
       fmt::print(out,
-                 "  {:<18} {:<9} {:>12} {:>12} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f} {:>7.2f} "
+                 "  {:<18} {:<9} {:>12} {:>12} {:>10.{}f} {:>10.{}f} {:>10.{}f} {:>10.{}f} {:>7} "
                  "{:>7}\n",
-                 result.name, line.operation, whole(line.wire), whole(line.naive), line.us.min,
-                 line.us.p50, line.us.p99, line.us.max,
-                 gigabytes_per_second(line.wire, line.us.p50), wrong);
+                 result.name, line.operation, counted ? std::to_string(whole(line.wire)) : "-",
+                 whole(line.naive), line.us.min, digits, line.us.p50, digits, line.us.p99, digits,
+                 line.us.max, digits,
+                 counted
+                     ? fmt::format("{:.2f}", gigabytes_per_second(line.wire, line.us.p50))
+                     : "-",
+                 wrong);
     }
   }
   for (const FloorPart& part : results.floor) {

@@ -10,6 +10,7 @@
 
 #include "base/deadline.hpp"
 #include "bootstrap/group.hpp"
+#include "gpu.hpp"
 #include "machine.hpp"
 #include "results.hpp"
 #include "sluice_contestant.hpp"
@@ -69,7 +70,8 @@ Status write_profiles(Board& board, const Contestants& contestants, const RunSet
 Status run_rounds(Board& board, const Workload& workload, const Contestants& contestants,
                   const RunSettings& settings, Progress& progress) {
   const Case& bench_case = workload.bench_case;
-  if (Status status = measure(board, bench_case, contestants, progress); !status) return status;
+  const auto measured = bench_case.engine == Device::cuda ? measure_launched : measure;
+  if (Status status = measured(board, bench_case, contestants, progress); !status) return status;
   if (settings.check) {
     if (Status status = verify(board, bench_case, contestants, progress); !status) return status;
   }
@@ -86,7 +88,8 @@ int complain(const Status& status, int rank) {
 
 int run_contestants(Board& board, const Workload& workload, const Contestants& contestants,
                     const RunSettings& settings, Progress& progress) {
-  const Machine machine = Machine::here();
+  Machine machine = Machine::here();
+  if (workload.bench_case.engine == Device::cuda) machine.gpu = gpu_text();
   Status status = run_rounds(board, workload, contestants, settings, progress);
   if (status.ok() && board.rank() == 0) {
     Results results = collect(board, workload, contestants, settings.check);
@@ -103,10 +106,19 @@ int run_contestants(Board& board, const Workload& workload, const Contestants& c
 int run_sluice(World& world, const Workload& workload, const RunSettings& settings,
                Progress& progress) {
   if (settings.bind) bind_to_processor(world.rank());
-  Result<std::unique_ptr<SluiceContestant>> ours = SluiceContestant::create(world, workload);
+  const bool on_gpu = workload.bench_case.engine == Device::cuda;
+  Result<std::unique_ptr<Place>> place =
+      on_gpu ? gpu_place(world.rank()) : Result<std::unique_ptr<Place>>(std::make_unique<Place>());
+  if (!place) return complain(place.status(), world.rank());
+  Result<std::unique_ptr<SluiceContestant>> ours =
+      SluiceContestant::create(world, workload, **place);
   if (!ours) return complain(ours.status(), world.rank());
   Contestants contestants;
-  contestants.push_back(std::move(ours).value());
+  if (on_gpu) {
+    contestants = launched(std::move(ours).value(), **place, workload.bench_case);
+  } else {
+    contestants.push_back(std::move(ours).value());
+  }
   const int series = series_count(contestants);
 
   const std::shared_ptr<bootstrap::Group>& group = world.group();

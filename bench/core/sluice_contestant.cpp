@@ -39,18 +39,22 @@ const Element* elements(const ConstTensorView& view) {
 
 }  // namespace
 
-SluiceContestant::SluiceContestant(Communicator communicator, const Workload& workload)
+SluiceContestant::SluiceContestant(Communicator communicator, const Workload& workload,
+                                   Place& place)
     : workload_(workload),
       case_(workload.bench_case),
+      place_(place),
       communicator_(std::move(communicator)),
       space_(RowSpace::of_layout(workload)),
       x_pool_(x_pool(workload)) {}
 
 Result<std::unique_ptr<SluiceContestant>> SluiceContestant::create(World& world,
-                                                                   const Workload& workload) {
+                                                                   const Workload& workload,
+                                                                   Place& place) {
   const Case& bench_case = workload.bench_case;
   const std::size_t row_bytes = static_cast<std::size_t>(bench_case.hidden) * 2;
   CommunicatorOptions options = bench_case.communicator_options();
+  place.adapt(options);
   const bool y_registered = bench_case.registered || bench_case.y_memory == YMemory::registered;
   const RowSpace space = RowSpace::of_layout(workload);
   if (bench_case.registered) {
@@ -65,108 +69,166 @@ Result<std::unique_ptr<SluiceContestant>> SluiceContestant::create(World& world,
   Result<Communicator> communicator = Communicator::create(world, bench_case.shape(), options);
   if (!communicator) return communicator.status();
   std::unique_ptr<SluiceContestant> contestant(
-      new SluiceContestant(std::move(communicator).value(), workload));
+      new SluiceContestant(std::move(communicator).value(), workload, place));
   if (Status status = contestant->allocate(); !status) return status;
   return contestant;
 }
 
 Status SluiceContestant::allocate() {
+  dispatch_options_.stream = place_.stream();
+  combine_options_.stream = place_.stream();
+  if (Status status = allocate_inputs(); !status) return status;
+  if (Status status = allocate_outputs(); !status) return status;
+  // Pages are taken before the clock runs, as the peer's are.
+  for (int set = 0; set < case_.sets; ++set) {
+    if (Status status = poison(set); !status) return status;
+  }
+  return {};
+}
+
+Status SluiceContestant::allocate_inputs() {
   const int rank = communicator_.rank();
-  const std::size_t hidden = static_cast<std::size_t>(case_.hidden);
-  const auto place = [this](std::size_t bytes, bool registered, Buffer& own,
-                            std::byte*& out) -> Status {
+  // Filled, and where the device finds it.
+  const auto place = [this](std::size_t bytes, bool registered, Mirror& own, std::byte*& out,
+                            const auto& fill) -> Status {
     if (registered) {
       Result<void*> memory = communicator_.allocate(bytes);
       if (!memory) return memory.status();
       out = static_cast<std::byte*>(*memory);
+      fill(out);
       return {};
     }
-    Result<Buffer> memory = Buffer::make(bytes, Buffer::Pages::huge);
+    Result<Mirror> memory = Mirror::make(place_, bytes);
     if (!memory) return memory.status();
     own = std::move(memory).value();
-    out = own.data();
-    return {};
+    out = own.device();
+    fill(own.host());
+    return own.push(place_);
   };
-  const std::size_t x_bytes = static_cast<std::size_t>(x_pool_.total_rows()) * hidden * 2;
-  const std::size_t y_bytes = static_cast<std::size_t>(space_.pool(rank).total_rows()) * hidden * 2;
-  if (Status status = place(x_bytes, case_.registered, x_memory_, x_); !status) return status;
+  const std::size_t row_bytes = static_cast<std::size_t>(case_.hidden) * 2;
+  const std::size_t x_bytes = static_cast<std::size_t>(x_pool_.total_rows()) * row_bytes;
+  const std::size_t y_bytes = static_cast<std::size_t>(space_.pool(rank).total_rows()) * row_bytes;
   const bool y_registered = case_.registered || case_.y_memory == YMemory::registered;
-  if (Status status = place(y_bytes, y_registered, y_memory_, y_); !status) return status;
-  fill_x(workload_, rank, x_);
-  space_.fill_y(rank, y_);
+  const std::size_t routes =
+      static_cast<std::size_t>(case_.tokens) * static_cast<std::size_t>(case_.top_k);
+  const std::size_t sets = static_cast<std::size_t>(case_.sets);
+  const auto copy_sets = [&](std::byte* to, const auto& from) {
+    for (int set = 0; set < case_.sets; ++set) {
+      std::memcpy(to + static_cast<std::size_t>(set) * routes * 4, from(set), routes * 4);
+    }
+  };
+  std::byte* device = nullptr;
+  if (Status status = place(x_bytes, case_.registered, x_memory_, x_,
+                            [&](std::byte* to) { fill_x(workload_, rank, to); });
+      !status) {
+    return status;
+  }
+  if (Status status = place(y_bytes, y_registered, y_memory_, y_,
+                            [&](std::byte* to) { space_.fill_y(rank, to); });
+      !status) {
+    return status;
+  }
+  if (Status status =
+          place(sets * routes * 4, false, ids_, device,
+                [&](std::byte* to) {
+                  copy_sets(to, [&](int set) { return workload_.ids(set, rank); });
+                });
+      !status) {
+    return status;
+  }
+  return place(sets * routes * 4, false, weights_, device, [&](std::byte* to) {
+    copy_sets(to, [&](int set) { return workload_.weights(set, rank); });
+  });
+}
 
-  const std::int64_t rows = layout_rows(case_, rank);
-  const std::size_t row_count = static_cast<std::size_t>(rows);
+Status SluiceContestant::allocate_outputs() {
+  const int rank = communicator_.rank();
+  rows_count_ = layout_rows(case_, rank);
+  const std::size_t row_count = static_cast<std::size_t>(rows_count_);
   const std::size_t row_bytes = codec::row_bytes(case_.dispatch_codec, case_.hidden);
   const std::size_t scale_bytes = codec::scale_bytes(case_.dispatch_codec, case_.hidden);
+  const std::size_t hidden = static_cast<std::size_t>(case_.hidden);
   handle_stride_ = whole_pages(communicator_.handle_bytes());
-  for (auto [buffer, bytes] : {std::pair<Buffer*, std::size_t>{&rows_, row_count * row_bytes},
+  for (auto [memory, bytes] : {std::pair<Mirror*, std::size_t>{&rows_, row_count * row_bytes},
                                {&scales_, row_count * scale_bytes},
                                {&out_, static_cast<std::size_t>(case_.tokens) * hidden * 2},
                                {&handles_, 2 * handle_stride_}}) {
-    Result<Buffer> made = Buffer::make(bytes, Buffer::Pages::huge);
+    Result<Mirror> made = Mirror::make(place_, bytes);
     if (!made) return made.status();
-    *buffer = std::move(made).value();
+    *memory = std::move(made).value();
   }
   const DType dtype = codec::row_dtype(case_.dispatch_codec);
   const DType scale_dtype =
       case_.dispatch_codec.scale_form == ScaleForm::ue8m0 ? DType::i32 : DType::f32;
   const std::int64_t scales = static_cast<std::int64_t>(scale_bytes / sizeof(float));
-  if (case_.layout == Layout::expert_slab) {
-    const std::int64_t local = case_.local_experts(rank);
-    const std::int64_t slab = case_.slab_rows_or_default();
-    dispatch_outputs_.rows = TensorView(rows_.data(), dtype, local, slab, case_.hidden);
-    if (scales > 0) {
-      dispatch_outputs_.scales = TensorView(scales_.data(), scale_dtype, local, slab, scales);
+  const auto tensor = [&](const Mirror& memory, DType type, std::int64_t columns) {
+    if (case_.layout != Layout::expert_slab) {
+      return view(memory.device(), type, rows_count_, columns);
     }
-    dispatch_options_.capacity = case_.slab_rows;
-  } else {
-    dispatch_outputs_.rows = TensorView(rows_.data(), dtype, rows, case_.hidden);
-    if (scales > 0) {
-      dispatch_outputs_.scales = TensorView(scales_.data(), scale_dtype, rows, scales);
-    }
-  }
-  combine_outputs_.out = TensorView(out_.data(), DType::bf16, case_.tokens, case_.hidden);
-  // Pages are taken before the clock runs, as the peer's are.
-  for (int set = 0; set < case_.sets; ++set) {
-    poison_rows(workload_, space_, set, rank, rows_view());
-  }
-  poison_output(workload_, out_.data());
+    TensorView slabs(memory.device(), type, case_.local_experts(rank), case_.slab_rows_or_default(),
+                     columns);
+    slabs.device = place_.device();
+    return slabs;
+  };
+  dispatch_outputs_.rows = tensor(rows_, dtype, case_.hidden);
+  if (scales > 0) dispatch_outputs_.scales = tensor(scales_, scale_dtype, scales);
+  if (case_.layout == Layout::expert_slab) dispatch_options_.capacity = case_.slab_rows;
+  combine_outputs_.out = view(out_.device(), DType::bf16, case_.tokens, case_.hidden);
   return {};
+}
+
+TensorView SluiceContestant::view(std::byte* data, DType dtype, std::int64_t rows,
+                                  std::int64_t columns) const {
+  TensorView tensor(data, dtype, rows, columns);
+  tensor.device = place_.device();
+  return tensor;
 }
 
 ConstTensorView SluiceContestant::x(int set) const {
   const std::size_t row_bytes = static_cast<std::size_t>(case_.hidden) * 2;
-  return ConstTensorView(x_ + static_cast<std::size_t>(x_pool_.first(set)) * row_bytes, DType::bf16,
-                         case_.tokens, case_.hidden);
+  return view(x_ + static_cast<std::size_t>(x_pool_.first(set)) * row_bytes, DType::bf16,
+              case_.tokens, case_.hidden);
 }
 
 ConstTensorView SluiceContestant::y(int set) const {
   const int rank = communicator_.rank();
   const std::size_t row_bytes = static_cast<std::size_t>(case_.hidden) * 2;
-  const std::byte* first = y_ + static_cast<std::size_t>(space_.pool(rank).first(set)) * row_bytes;
+  std::byte* first = y_ + static_cast<std::size_t>(space_.pool(rank).first(set)) * row_bytes;
   if (case_.layout == Layout::expert_slab) {
-    return ConstTensorView(first, DType::bf16, case_.local_experts(rank),
-                           case_.slab_rows_or_default(), case_.hidden);
+    TensorView slabs(first, DType::bf16, case_.local_experts(rank), case_.slab_rows_or_default(),
+                     case_.hidden);
+    slabs.device = place_.device();
+    return slabs;
   }
-  return ConstTensorView(first, DType::bf16, received_.handle.rows(), case_.hidden);
+  // On a GPU the host does not know how many rows there are.
+  const bool known = place_.device() == Device::cpu;
+  return view(first, DType::bf16, known ? received_.handle.rows() : rows_count_, case_.hidden);
+}
+
+ConstTensorView SluiceContestant::weights(int set) const {
+  const std::int64_t routes = std::int64_t{case_.tokens} * case_.top_k;
+  return view(weights_.device() + static_cast<std::size_t>(set * routes) * 4, DType::f32,
+              case_.tokens, case_.top_k);
 }
 
 Status SluiceContestant::dispatch(int set, int handle) {
-  const int rank = communicator_.rank();
+  const std::int64_t routes = std::int64_t{case_.tokens} * case_.top_k;
   dispatch_outputs_.handle =
-      Handle(handles_.data() + static_cast<std::size_t>(handle) * handle_stride_,
-             communicator_.handle_bytes());
+      Handle(handles_.device() + static_cast<std::size_t>(handle) * handle_stride_,
+             communicator_.handle_bytes(), place_.device());
   received_ = communicator_.dispatch(
-      x(set), ConstTensorView(workload_.ids(set, rank), DType::i32, case_.tokens, case_.top_k),
-      ConstTensorView(workload_.weights(set, rank), DType::f32, case_.tokens, case_.top_k),
-      dispatch_options_, dispatch_outputs_);
+      x(set),
+      view(ids_.device() + static_cast<std::size_t>(set * routes) * 4, DType::i32, case_.tokens,
+           case_.top_k),
+      case_.weights_at_combine ? ConstTensorView() : weights(set), dispatch_options_,
+      dispatch_outputs_);
   return complete(received_.status, received_.report, "dispatch");
 }
 
 Status SluiceContestant::combine(int set) {
-  const CombineResult result =
-      communicator_.combine(y(set), received_.handle, combine_outputs_.out, {}, combine_outputs_);
+  if (case_.weights_at_combine) combine_options_.weights = weights(set);
+  const CombineResult result = communicator_.combine(
+      y(set), received_.handle, combine_outputs_.out, combine_options_, combine_outputs_);
   return complete(result.status, result.report, "combine");
 }
 
@@ -174,6 +236,14 @@ Status SluiceContestant::run(int operation, int set) {
   if (operation == kCombine) return combine(set);
   if (Status status = dispatch(set, operation == kPair ? 1 : 0); !status) return status;
   return operation == kPair ? combine(set) : Status();
+}
+
+Status SluiceContestant::settle() {
+  if (Status status = place_.finish(); !status) return status;
+  // Calls that only queue report nothing.
+  const Statistics all = communicator_.statistics();
+  if (Status status = complete({}, all.dispatch_reports, "dispatch"); !status) return status;
+  return complete({}, all.combine_reports, "combine");
 }
 
 void SluiceContestant::start_counting() {
@@ -193,14 +263,13 @@ Traffic SluiceContestant::traffic() const {
 
 RowsView SluiceContestant::rows_view() const {
   const std::size_t scale_bytes = codec::scale_bytes(case_.dispatch_codec, case_.hidden);
-  return RowsView{rows_.data(), codec::row_bytes(case_.dispatch_codec, case_.hidden),
-                  scale_bytes > 0 ? scales_.data() : nullptr, scale_bytes};
+  return RowsView{rows_.host(), codec::row_bytes(case_.dispatch_codec, case_.hidden),
+                  scale_bytes > 0 ? scales_.host() : nullptr, scale_bytes};
 }
 
-std::int64_t SluiceContestant::count_wrong_handle(int set) const {
+std::int64_t SluiceContestant::count_wrong_handle(const Handle& handle, int set) const {
   const int rank = communicator_.rank();
   const Placement& placement = space_.placement(set);
-  const Handle& handle = received_.handle;
   std::int64_t wrong = 0;
   const std::int32_t* counts = elements<std::int32_t>(handle.counts());
   for (int l = 0; l < case_.local_experts(rank); ++l) {
@@ -212,12 +281,11 @@ std::int64_t SluiceContestant::count_wrong_handle(int set) const {
   if (case_.layout == Layout::expert_major) {
     wrong += handle.rows() != placement.expert_rows[at] ? 1 : 0;
   }
-  return wrong == 0 ? count_wrong_records(set) : wrong;
+  return wrong == 0 ? count_wrong_records(handle, set) : wrong;
 }
 
-std::int64_t SluiceContestant::count_wrong_records(int set) const {
+std::int64_t SluiceContestant::count_wrong_records(const Handle& handle, int set) const {
   const int rank = communicator_.rank();
-  const Handle& handle = received_.handle;
   const std::int32_t* sources = elements<std::int32_t>(handle.record_rank());
   const std::int32_t* tokens = elements<std::int32_t>(handle.record_token());
   const std::int32_t* local_ids = elements<std::int32_t>(handle.local_ids());
@@ -241,7 +309,8 @@ std::int64_t SluiceContestant::count_wrong_records(int set) const {
         const bool mine = case_.rank_of_expert(ids[first + k]) == rank;
         const std::int32_t id = mine ? ids[first + k] - case_.first_expert(rank) : -1;
         wrong += local_ids[to + k] != id ? 1 : 0;
-        wrong += local_weights[to + k] != (mine ? weights[first + k] : 0.0F) ? 1 : 0;
+        const float given = case_.weights_at_combine ? 1.0F : weights[first + k];
+        wrong += local_weights[to + k] != (mine ? given : 0.0F) ? 1 : 0;
       }
       ++record;
     }
@@ -249,16 +318,30 @@ std::int64_t SluiceContestant::count_wrong_records(int set) const {
   return wrong;
 }
 
-Result<std::int64_t> SluiceContestant::check(int set) {
+Status SluiceContestant::poison(int set) {
+  poison_rows(workload_, space_, set, communicator_.rank(), rows_view());
+  poison_output(workload_, out_.host());
+  for (const Mirror* memory : {&rows_, &scales_, &out_}) {
+    if (Status status = memory->push(place_); !status) return status;
+  }
+  return {};
+}
+
+Result<std::int64_t> SluiceContestant::check(int set, const Submit& submit) {
   const int rank = communicator_.rank();
-  poison_rows(workload_, space_, set, rank, rows_view());
-  poison_output(workload_, out_.data());
-  if (Status status = dispatch(set, 0); !status) return status;
+  if (Status status = poison(set); !status) return status;
+  if (Status status = submit([&] { return dispatch(set, 0); }); !status) return status;
+  if (Status status = settle(); !status) return status;
+  for (const Mirror* memory : {&rows_, &scales_, &handles_}) {
+    if (Status status = memory->pull(place_); !status) return status;
+  }
   std::int64_t wrong = count_wrong_rows(workload_, space_, set, rank, rows_view());
-  wrong += count_wrong_handle(set);
-  if (Status status = combine(set); !status) return status;
+  wrong += count_wrong_handle(Handle(handles_.host(), communicator_.handle_bytes()), set);
+  if (Status status = submit([&] { return combine(set); }); !status) return status;
+  if (Status status = settle(); !status) return status;
+  if (Status status = out_.pull(place_); !status) return status;
   const SumOrder order = case_.reduce == Reduce::single ? SumOrder::single : SumOrder::rank;
-  return wrong + count_wrong_output(workload_, space_, set, rank, order, out_.data());
+  return wrong + count_wrong_output(workload_, space_, set, rank, order, out_.host());
 }
 
 Status SluiceContestant::profile(int rounds, const std::string& path) {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "buffer.hpp"
 #include "check.hpp"
 #include "contestant.hpp"
+#include "place.hpp"
 #include "row_space.hpp"
 #include "sluice/communicator.hpp"
 
@@ -15,10 +15,11 @@ namespace sluice::bench {
 
 /// Sluice itself, by its public interface only. All memory is the benchmark's and taken before the
 /// first timed iteration.
-class SluiceContestant final : public Contestant {
+class SluiceContestant final : public QueuedContestant {
  public:
-  /// Collective.
-  static Result<std::unique_ptr<SluiceContestant>> create(World& world, const Workload& workload);
+  /// Collective. `place` must outlive it.
+  static Result<std::unique_ptr<SluiceContestant>> create(World& world, const Workload& workload,
+                                                          Place& place);
 
   std::string name() const override { return "sluice"; }
   Role role() const override { return Role::ours; }
@@ -26,33 +27,45 @@ class SluiceContestant final : public Contestant {
   Status run(int operation, int set) override;
   void start_counting() override;
   Traffic traffic() const override;
-  Result<std::int64_t> check(int set) override;
+  Status settle() override;
+  using QueuedContestant::check;
+  Result<std::int64_t> check(int set, const Submit& submit) override;
 
   /// Runs `rounds` more pairs with phases recorded and writes them to `path`. Collective.
   Status profile(int rounds, const std::string& path);
 
  private:
-  SluiceContestant(Communicator communicator, const Workload& workload);
+  SluiceContestant(Communicator communicator, const Workload& workload, Place& place);
 
   Status allocate();
+  Status allocate_inputs();
+  Status allocate_outputs();
   Status dispatch(int set, int handle);
   Status combine(int set);
+  /// On this contestant's device.
+  TensorView view(std::byte* data, DType dtype, std::int64_t rows, std::int64_t columns) const;
   ConstTensorView x(int set) const;
   ConstTensorView y(int set) const;
+  ConstTensorView weights(int set) const;
   RowsView rows_view() const;
-  std::int64_t count_wrong_handle(int set) const;
-  std::int64_t count_wrong_records(int set) const;
+  Status poison(int set);
+  /// Of a handle in host memory.
+  std::int64_t count_wrong_handle(const Handle& handle, int set) const;
+  std::int64_t count_wrong_records(const Handle& handle, int set) const;
 
   const Workload& workload_;
   const Case& case_;
+  Place& place_;
   Communicator communicator_;
   RowSpace space_;
   Pool x_pool_;
-  Buffer x_memory_, y_memory_, rows_, scales_, out_, handles_;
-  std::byte* x_ = nullptr;
+  Mirror x_memory_, y_memory_, ids_, weights_, rows_, scales_, out_, handles_;
+  std::int64_t rows_count_ = 0;
+  std::byte* x_ = nullptr;  // On the device.
   std::byte* y_ = nullptr;
   std::size_t handle_stride_ = 0;
   DispatchOptions dispatch_options_;
+  CombineOptions combine_options_;
   DispatchOutputs dispatch_outputs_;
   CombineOutputs combine_outputs_;
   Received received_;

@@ -12,6 +12,7 @@
 #include "mpi_peer.hpp"
 #include "options.hpp"
 #include "peer_floor.hpp"
+#include "place.hpp"
 #include "run_rank.hpp"
 #include "sluice/world.hpp"
 #include "sluice_contestant.hpp"
@@ -109,13 +110,15 @@ Status run(BenchOptions& options, int rank, int& exit_status) {
   const Case& bench_case = options.bench_case;
   const Workload workload(bench_case);
   if (Status status = workload.check_capacity(); !status) return status;
+  Place place;
   Contestants contestants;
   std::unique_ptr<World> world;
   if (!options.settings.peer_alone) {
     Result<World> joined = World::create(rank, bench_case.ranks, all_gather);
     if (!joined) return joined.status();
     world = std::make_unique<World>(std::move(joined).value());
-    Result<std::unique_ptr<SluiceContestant>> ours = SluiceContestant::create(*world, workload);
+    Result<std::unique_ptr<SluiceContestant>> ours =
+        SluiceContestant::create(*world, workload, place);
     if (!ours) return ours.status();
     contestants.push_back(std::move(ours).value());
   }

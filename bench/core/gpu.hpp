@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "contestant.hpp"
+#include "measure.hpp"
+#include "place.hpp"
+
+/// What `--engine cuda` needs of CUDA. A build without it has functions that say so.
+namespace sluice::bench {
+
+/// Operations before those that are timed, in one go with them: after these all ranks are on a par,
+/// since each waits for the others' data. The common start on the device.
+inline constexpr int kHeadOperations = 8;
+
+/// The GPU of a rank: rank modulo the GPUs that its process sees. Only once a process was forked, and by
+/// the rank's own thread.
+Result<std::unique_ptr<Place>> gpu_place(int rank);
+
+/// What is known of that GPU: name, memory, driver.
+std::string gpu_text();
+
+/// `contestant` as a graph of many operations and as plain launches, as the case asks for. Both use
+/// `place`, which must outlive them.
+Contestants launched(std::shared_ptr<QueuedContestant> contestant, Place& place,
+                     const Case& bench_case);
+
+/// As measure(), for contestants made by launched(): a sample is the mean of a chain of operations,
+/// by events, after a common start on the device; combine is pair - dispatch.
+Status measure_launched(Board& board, const Case& bench_case, const Contestants& contestants,
+                        Progress& progress);
+
+}  // namespace sluice::bench

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <fstream>
+#include <vector>
+
+#include "gpu.hpp"
+#include "memory/cuda/cuda_status.hpp"
+
+namespace sluice::bench {
+namespace {
+
+using memory::cuda_status;
+
+class GpuPlace final : public Place {
+ public:
+  explicit GpuPlace(int device) : device_(device) {}
+  ~GpuPlace() override {
+    for (std::byte* memory : memory_) (void)cudaFree(memory);
+    if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+  }
+
+  Status prepare() {
+    if (Status status = cuda_status(cudaSetDevice(device_), "choosing a GPU"); !status) {
+      return status;
+    }
+    return cuda_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+  }
+
+  Device device() const noexcept override { return Device::cuda; }
+  void adapt(CommunicatorOptions& options) const override {
+    options.device = Device::cuda;
+    options.device_index = device_;
+  }
+  void* stream() const noexcept override { return stream_; }
+  Result<std::byte*> take(std::size_t bytes) override {
+    void* memory = nullptr;
+    Status status = cuda_status(cudaMalloc(&memory, bytes > 0 ? bytes : 1),
+                                fmt::format("{} bytes of GPU memory", bytes));
+    if (!status) return status;
+    memory_.push_back(static_cast<std::byte*>(memory));
+    return memory_.back();
+  }
+  Status write(std::byte* to, const std::byte* from, std::size_t bytes) override {
+    return copy(to, from, bytes);
+  }
+  Status read(std::byte* to, const std::byte* from, std::size_t bytes) override {
+    return copy(to, from, bytes);
+  }
+  Status finish() override {
+    return cuda_status(cudaStreamSynchronize(stream_), "what was queued on the GPU");
+  }
+
+ private:
+  Status copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (bytes == 0) return {};
+    Status status =
+        cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "a copy");
+    return status ? finish() : status;
+  }
+
+  int device_;
+  cudaStream_t stream_ = nullptr;
+  std::vector<std::byte*> memory_;
+};
+
+/// "580.159.04", as its kernel module says.
+std::string driver_text() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  for (std::string word; file >> word;) {
+    if (word.find_first_not_of("0123456789.") == std::string::npos &&
+        word.find('.') != std::string::npos) {
+      return word;
+    }
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Place>> gpu_place(int rank) {
+  int count = 0;
+  if (Status status = cuda_status(cudaGetDeviceCount(&count), "--engine cuda: looking for GPUs");
+      !status) {
+    return status;
+  }
+  if (count == 0) return Status(StatusCode::unavailable, "--engine cuda: no GPU is visible");
+  auto place = std::make_unique<GpuPlace>(rank % count);
+  if (Status status = place->prepare(); !status) return status;
+  return std::unique_ptr<Place>(std::move(place));
+}
+
+std::string gpu_text() {
+  int device = 0;
+  int count = 0;
+  cudaDeviceProp properties = {};
+  if (cudaGetDevice(&device) != cudaSuccess || cudaGetDeviceCount(&count) != cudaSuccess ||
+      cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
+    return "unknown GPU";
+  }
+  return fmt::format("{}, {:.0f} GiB, {} visible, driver {}", properties.name,
+                     static_cast<double>(properties.totalGlobalMem) / (1024.0 * 1024.0 * 1024.0),
+                     count, driver_text());
+}
+
+}  // namespace sluice::bench

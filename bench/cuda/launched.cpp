@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <utility>
+
+#include "gpu.hpp"
+#include "memory/cuda/cuda_status.hpp"
+
+namespace sluice::bench {
+namespace {
+
+using memory::cuda_status;
+
+enum class Way : std::uint8_t { graph, stream };
+
+/// One of CUDA's objects.
+template <typename Handle, cudaError_t (*destroy)(Handle)>
+class Owned {
+ public:
+  Owned() = default;
+  ~Owned() {
+    if (handle_ != nullptr) (void)destroy(handle_);
+  }
+  Owned(const Owned&) = delete;
+  Owned& operator=(const Owned&) = delete;
+  Handle get() const noexcept { return handle_; }
+  Handle* put() noexcept { return &handle_; }
+
+ private:
+  Handle handle_ = nullptr;
+};
+using Graph = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
+using Event = Owned<cudaEvent_t, cudaEventDestroy>;
+
+/// Captures what `queue` queues on `stream`.
+Status capture(cudaStream_t stream, const std::function<Status()>& queue, Graph& graph) {
+  Status status = cuda_status(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+                              "beginning a capture");
+  if (!status) return status;
+  status = queue();
+  cudaGraph_t captured = nullptr;
+  const Status ended = cuda_status(cudaStreamEndCapture(stream, &captured), "ending a capture");
+  if (status) status = ended;
+  if (status) {
+    status = cuda_status(cudaGraphInstantiate(graph.put(), captured, 0), "making a graph");
+  }
+  if (captured != nullptr) (void)cudaGraphDestroy(captured);
+  return status ? cuda_status(cudaGraphUpload(graph.get(), stream), "uploading a graph") : status;
+}
+
+Status replay(cudaStream_t stream, const Graph& graph) {
+  return cuda_status(cudaGraphLaunch(graph.get(), stream), "launching a graph");
+}
+
+/// A contestant whose operations go to the GPU in one way.
+class Launched final : public Contestant {
+ public:
+  Launched(std::shared_ptr<QueuedContestant> contestant, Place& place, const Case& bench_case,
+           Way way)
+      : contestant_(std::move(contestant)),
+        place_(place),
+        stream_(static_cast<cudaStream_t>(place.stream())),
+        sets_(bench_case.sets),
+        chain_(bench_case.chain),
+        way_(way) {}
+
+  std::string name() const override {
+    return contestant_->name() + (way_ == Way::graph ? ", graph" : ", stream");
+  }
+  Role role() const override { return contestant_->role(); }
+  std::vector<std::string> operations() const override { return contestant_->operations(); }
+  void start_counting() override { contestant_->start_counting(); }
+  Traffic traffic() const override { return contestant_->traffic(); }
+
+  Status run(int operation, int set) override {
+    Status status = contestant_->run(operation, set);
+    return status ? contestant_->settle() : status;
+  }
+
+  Result<std::int64_t> check(int set) override {
+    if (way_ == Way::stream) return contestant_->check(set);
+    return contestant_->check(set, [this](const std::function<Status()>& queue) {
+      Graph graph;
+      Status status = capture(stream_, queue, graph);
+      if (status) status = replay(stream_, graph);
+      // The graph goes before its work has ended otherwise.
+      return status ? place_.finish() : status;
+    });
+  }
+
+  Status prepare() {
+    for (Event* event : {&begin_, &end_}) {
+      if (Status status = cuda_status(cudaEventCreate(event->put()), "an event"); !status) {
+        return status;
+      }
+    }
+    for (const int operation : {kDispatch, kPair}) {
+      // Once, so that nothing is captured that only a first call does.
+      if (Status status = run(operation, 0); !status) return status;
+      if (way_ == Way::stream) continue;
+      Chains& chains = chains_[operation == kPair ? 1 : 0];
+      Status status =
+          capture(stream_, [&] { return queue(operation, kHeadOperations); }, chains.head);
+      if (status) status = capture(stream_, [&] { return queue(operation, chain_); }, chains.body);
+      if (!status) return status;
+    }
+    return {};
+  }
+
+  /// Microseconds per operation.
+  Result<double> time(int operation) {
+    Status status = go(operation, true);
+    if (status) status = cuda_status(cudaEventRecord(begin_.get(), stream_), "an event");
+    if (status) status = go(operation, false);
+    if (status) status = cuda_status(cudaEventRecord(end_.get(), stream_), "an event");
+    if (status) status = contestant_->settle();
+    float milliseconds = 0.0F;
+    if (status) {
+      status = cuda_status(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()),
+                           "the time between two events");
+    }
+    if (!status) return status;
+    return static_cast<double>(milliseconds) * 1e3 / chain_;
+  }
+
+ private:
+  struct Chains {
+    Graph head, body;
+  };
+
+  Status queue(int operation, int count) {
+    for (int i = 0; i < count; ++i) {
+      if (Status status = contestant_->run(operation, i % sets_); !status) return status;
+    }
+    return {};
+  }
+  Status go(int operation, bool head) {
+    if (way_ == Way::stream) return queue(operation, head ? kHeadOperations : chain_);
+    const Chains& chains = chains_[operation == kPair ? 1 : 0];
+    return replay(stream_, head ? chains.head : chains.body);
+  }
+
+  std::shared_ptr<QueuedContestant> contestant_;
+  Place& place_;
+  cudaStream_t stream_;
+  int sets_;
+  int chain_;
+  Way way_;
+  std::array<Chains, 2> chains_;
+  Event begin_, end_;
+};
+
+/// One sample of every operation. `sample` < 0: warm-up, nothing is kept.
+Status sample_operations(Board& board, Launched& contestant, int series, int sample) {
+  double dispatch_us = 0.0;
+  for (const int operation : {kDispatch, kPair}) {
+    if (const Result<std::int64_t> start = board.pass(); !start) return start.status();
+    const Result<double> us = contestant.time(operation);
+    if (!us) return Status(us.status().code(), contestant.name() + ": " + us.status().message());
+    if (sample < 0) continue;
+    const auto keep = [&](int which, double value) {
+      board.samples(board.rank(), series + which)[static_cast<std::size_t>(sample)] = value;
+    };
+    keep(operation, *us);
+    if (operation == kDispatch) dispatch_us = *us;
+    if (operation == kPair) keep(kCombine, *us - dispatch_us);
+  }
+  return {};
+}
+
+}  // namespace
+
+Contestants launched(std::shared_ptr<QueuedContestant> contestant, Place& place,
+                     const Case& bench_case) {
+  Contestants contestants;
+  for (const Way way : {Way::graph, Way::stream}) {
+    if (!(way == Way::graph ? bench_case.graphs : bench_case.plain_launches)) continue;
+    contestants.push_back(std::make_unique<Launched>(contestant, place, bench_case, way));
+  }
+  return contestants;
+}
+
+Status measure_launched(Board& board, const Case& bench_case, const Contestants& contestants,
+                        Progress& progress) {
+  const std::size_t count = contestants.size();
+  for (const std::unique_ptr<Contestant>& contestant : contestants) {
+    if (const Result<std::int64_t> start = board.pass(); !start) return start.status();
+    if (Status status = static_cast<Launched&>(*contestant).prepare(); !status) return status;
+  }
+  for (int iteration = -bench_case.warmup; iteration < bench_case.iterations; ++iteration) {
+    progress.tick("measuring", iteration, bench_case.iterations);
+    for (std::size_t turn = 0; turn < count; ++turn) {
+      const std::size_t which = iteration % 2 == 0 ? turn : count - 1 - turn;
+      if (Status status =
+              sample_operations(board, static_cast<Launched&>(*contestants[which]),
+                                series_of(contestants, which), iteration);
+          !status) {
+        return status;
+      }
+    }
+  }
+  const Result<std::int64_t> done = board.pass();
+  return done ? Status() : done.status();
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+#include "gpu.hpp"
+
+namespace sluice::bench {
+
+Result<std::unique_ptr<Place>> gpu_place(int /*rank*/) {
+  return Status(StatusCode::unavailable, "--engine cuda: this build has no CUDA engine");
+}
+std::string gpu_text() {
+  return {};
+}
+Contestants launched(std::shared_ptr<QueuedContestant> /*contestant*/, Place& /*place*/,
+                     const Case& /*bench_case*/) {
+  return {};
+}
+Status measure_launched(Board& /*board*/, const Case& /*bench_case*/,
+                        const Contestants& /*contestants*/, Progress& /*progress*/) {
+  return {StatusCode::unavailable, "this build has no CUDA engine"};
+}
+
+}  // namespace sluice::bench
