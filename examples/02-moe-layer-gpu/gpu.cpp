@@ -31,8 +31,8 @@ void Gpu::check(cudaError_t error, const char* what) {
 }
 
 void Gpu::check(const Status& status, const char* what) {
-  if (status && status_) return;
-  if (status_) status_ = Status(status.code(), std::string(what) + ": " + status.message());
+  if (status || !status_) return;
+  status_ = Status(status.code(), std::string(what) + ": " + status.message());
 }
 
 const Status& Gpu::finish() {
@@ -63,9 +63,10 @@ void Gpu::record(cudaEvent_t event) {
   check(cudaEventRecordWithFlags(event, stream_, flags), "an event");
 }
 
-void Graph::begin() {
+bool Graph::begin() {
   // What other threads of this process do with CUDA is their own affair.
   gpu_.check(cudaStreamBeginCapture(gpu_.stream(), cudaStreamCaptureModeThreadLocal), "a capture");
+  return gpu_.status().ok();
 }
 
 void Graph::end() {

@@ -66,7 +66,7 @@ class Graph {
   /// Captures what `queue` puts on the GPU's stream; nothing of it runs yet.
   template <typename Queue>
   Graph(Gpu& gpu, const Queue& queue) : gpu_(gpu) {
-    begin();
+    if (!begin()) return;
     queue();
     end();
   }
@@ -77,7 +77,7 @@ class Graph {
   void launch();
 
  private:
-  void begin();
+  bool begin();
   void end();
 
   Gpu& gpu_;

@@ -55,10 +55,10 @@ cudaError_t choose_experts(const float* logits, std::int32_t* ids, float* weight
 /// The rows of a rank_major dispatch: one per token that came, whichever of this rank's experts it is
 /// for.
 struct Records {
-  const std::int64_t* count = nullptr;         ///< One number.
-  const std::int32_t* local_ids = nullptr;     ///< [count, top_k], -1: not an expert of this rank.
-  const float* local_weights = nullptr;        ///< [count, top_k]
-  int most = 0;                                ///< Of count.
+  const std::int64_t* count = nullptr;      ///< One number.
+  const std::int32_t* local_ids = nullptr;  ///< [count, top_k], -1: not an expert of this rank.
+  const float* local_weights = nullptr;     ///< [count, top_k]
+  int most = 0;                             ///< Of count.
   int top_k = 0;
   int hidden = 0;
 };

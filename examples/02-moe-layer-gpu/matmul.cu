@@ -10,8 +10,8 @@ namespace {
 constexpr int kTile = 64;
 constexpr int kDepth = 16;
 constexpr int kThreads = 256;
-constexpr int kAcross = 16;               // threads along a row of the tile
-constexpr int kEach = kTile / kAcross;    // elements of a thread, in both directions
+constexpr int kAcross = 16;             // threads along a row of the tile
+constexpr int kEach = kTile / kAcross;  // elements of a thread, in both directions
 
 struct Tiles {
   float a[kDepth][kTile + 1];  // One more, so that a column does not lie in one bank.

@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   // A row is a multiple of 32 bytes.
-  const int words = records.hidden * static_cast<int>(sizeof(Bf16)) / static_cast<int>(sizeof(uint4));
+  const int words =
+      records.hidden * static_cast<int>(sizeof(Bf16)) / static_cast<int>(sizeof(uint4));
   const uint4* const from = reinterpret_cast<const uint4*>(rows) + record * words;
   for (int route = 0; route < records.top_k; ++route) {
     if (slot_of[route] < 0) continue;
@@ -39,8 +40,8 @@ __global__ void __launch_bounds__(kThreads)
 
 /// A block for a record. The sum that Sluice documents for reduce = rank, which in rank_major the caller
 /// forms: one chain of fused multiply-adds over k from +0, rounded once.
-__global__ void __launch_bounds__(kThreads) sum_kernel(Records records, const Bf16* results,
-                                                       const std::int32_t* slots, Bf16* y) {
+__global__ void __launch_bounds__(kThreads)
+    sum_kernel(Records records, const Bf16* results, const std::int32_t* slots, Bf16* y) {
   const std::int64_t record = blockIdx.x;
   if (record >= *records.count) return;
   slots += record * records.top_k;

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const Geometry& g = a.geometry;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const Crew crew(1);
+  const Crew crew(1, 0);
   const bool sends = kCommon || a.halves.send;
   const bool receives = kCommon || a.halves.receive;
   let_next_start();

@@ -276,6 +276,7 @@ class CudaEngine final : public Engine {
       args.scale_packets = window::scale_packets_per_unit(
           request.codec.group, request.codec.scale_form == ScaleForm::ue8m0 ? 1 : 4);
     }
+    args.scale_words = static_cast<int>(codec::scale_bytes(request.codec, hidden) / 4);
     args.record_packets = args.row_bytes / static_cast<int>(window::kPacketBytes) +
                           static_cast<int>(args.units_divisor.divisor) * args.scale_packets;
     args.signature = hash(
@@ -460,12 +461,6 @@ class CudaEngine final : public Engine {
       launch.blocks = blocks_for(args.tokens, dispatch_blocks_per_processor(args));
       launched = cuda_status(static_cast<cudaError_t>(launch_dispatch(args, launch)),
                              "launching dispatch");
-      if (launched.ok() && args.zero_padding && args.halves.receive && !args.drop) {
-        const int words =
-            static_cast<int>(codec::scale_bytes(args.codec, config_.shape.hidden) / 4);
-        launched = cuda_status(static_cast<cudaError_t>(launch_padding(args, words, launch)),
-                               "launching padding");
-      }
     } else {
       launch.blocks = blocks_for(args.tokens, combine_blocks_per_processor(args));
       launched =

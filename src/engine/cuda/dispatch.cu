@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
+#include "engine/cuda/dispatch_padding.cuh"
 #include "engine/cuda/dispatch_receive.cuh"
 
 namespace sluice::engine::cuda {
@@ -17,6 +18,7 @@ extern __shared__ __align__(16) std::byte shared_memory[];
 struct Shared {
   Block block;
   std::uint32_t bad_routes;
+  bool repeats;  // A token has several routes to one expert.
   std::uint32_t overflow_rows;
   std::int64_t rows;
   std::uint32_t parameters;
@@ -98,12 +100,12 @@ __device__ __forceinline__ void send_heralds(const DispatchArgs& a, const RouteT
                                              bool refused, float weight, int warp, int lane) {
   const Geometry& g = a.geometry;
   const std::uint32_t skipped = shared.block.suspects;
-  const int first = crew.herald + warp * crew.clerks;
   if (kCommon || !a.cached) {
-#pragma unroll 1
-    for (int token = first; token < table.tokens; token += crew.clerks * kBlockWarps) {
-      if (token != first) weight = route_weight(a, token, lane);
-      send_header<kCommon>(a, table, token, weight, stamp, skipped, lane);
+    if (table.words != 0) {
+      send_headers<kCommon>(a, table, shared.repeats, crew, weight, stamp, skipped);
+    } else {
+      send_headers_slowly<kCommon>(&a, table.masks, table.tokens, crew.herald * kBlockWarps,
+                                   crew.heralds * kBlockWarps, stamp, skipped);
     }
   }
   if (crew.herald != 0) return;
@@ -293,8 +295,8 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
   }
   if (numbers) {
     describe_records(r, coming, bases, patience,
-                     crew.keeper + (kBlockWarps - 1 - warp) * crew.clerks,
-                     crew.clerks * kBlockWarps, lane);
+                     crew.keeper + (kBlockWarps - 1 - warp) * crew.keepers,
+                     crew.keepers * kBlockWarps, lane);
   }
   // Rows that nobody takes: of all, of ranks that made another call, or that the handle does not know.
   const std::uint32_t all = (1U << r.g.ranks) - 1U;
@@ -365,9 +367,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   }
   const bool drop = !kCommon && (a.drop || refused);
   const int tokens = refused || !sends ? 0 : a.tokens;
-  const Crew crew(tokens);
-
   const RouteTable table(shared_memory, g.experts, tokens, route_shift(g.top_k));
+  const int places = tokens << table.shift;
+  const Crew crew((places + kBlockThreads - 1) / kBlockThreads,
+                  max((tokens + kBlockWarps - 1) / kBlockWarps, 1));
   auto* const bases = reinterpret_cast<std::int32_t*>(shared_memory);
   // Pieces are numbered so that neighbours are on different multiprocessors.
   const int units = static_cast<int>(a.units_divisor.divisor);
@@ -375,7 +378,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const int place = warp * crew.workers + crew.block;
   const int send_tasks = crew.works && rows ? tokens * units : 0;
   if (crew.herald >= 0 || crew.keeper >= 0) {
-    if (threadIdx.x == 0) shared.bad_routes = shared.overflow_rows = 0;
+    if (threadIdx.x == 0) {
+      shared.bad_routes = shared.overflow_rows = 0;
+      shared.repeats = false;
+    }
     if (threadIdx.x < kPeersMax * kTokenWords) shared.reached[threadIdx.x] = 0;
     auto* const coming = reinterpret_cast<std::uint32_t*>(&shared.coming);
     if (threadIdx.x < sizeof(Coming) / 4) coming[threadIdx.x] = 0;
@@ -405,11 +411,15 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       id = load_route<kCommon>(a, token, lane);
     }
     if (!opened) {
-      const int header = crew.herald + warp * crew.clerks;
+      const int header = crew.herald * kBlockThreads + static_cast<int>(threadIdx.x);
       float weight = 0.0F;
-      if (crew.herald >= 0 && header < tokens) weight = route_weight(a, header, lane);
+      if (crew.herald >= 0 && header < places) {
+        weight = route_weight(a, header >> table.shift, header & ((1 << table.shift) - 1));
+      }
       if (warp == kOpenWarp) open(g, Kind::dispatch, sends, a.timeout_ns, lane, shared.block);
-      if (crew.herald >= 0 || crew.keeper == 0) note_routes<kCommon>(a, table, &shared.bad_routes);
+      if (crew.herald >= 0 || crew.keeper == 0) {
+        note_routes<kCommon>(a, table, &shared.bad_routes, &shared.repeats);
+      }
       __syncthreads();
       const Progress progress = sends ? shared.block.sent : shared.block.received;
       epoch = progress.epoch + 1;
@@ -447,6 +457,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     }
     if (crew.works && rows && !drop) {
       take_records<kSpan, Encoder>(receipt, warps, place, bases, lane);
+      if (!kCommon && a.zero_padding) zero_padding(&receipt, warps, place, bases);
     }
   }
   if constexpr (!kCommon) {
@@ -460,9 +471,11 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 /// Common calls have kernels of their own, from which all that is rare is left out.
 bool is_common(const DispatchArgs& a) {
   const bool contiguous = a.x.slab_rows == 0 && a.out.slab_rows == 0 && a.scales.slab_rows == 0;
-  return contiguous && (a.codec.kind != CodecKind::fp8 || a.whole_scales) && a.aligned && a.rows &&
+  const bool plain_scales = a.whole_scales && a.codec.scale_form == ScaleForm::f32 &&
+                            a.codec.group == kCommonGroup;
+  return contiguous && (a.codec.kind != CodecKind::fp8 || plain_scales) && a.aligned && a.rows &&
          a.halves.send && a.halves.receive && !a.refused && !a.cached && !a.drop &&
-         a.mask == nullptr && a.x_dtype != DType::f32;
+         !a.zero_padding && a.mask == nullptr && a.x_dtype != DType::f32;
 }
 
 /// Few tokens: small pieces for many warps. Many: fewer pieces than warps.

@@ -6,11 +6,15 @@
 #include "engine/cuda/routes.cuh"
 
 /// dispatch, send half: every token's row is encoded once per piece, in registers, and pushed to
-/// each rank that it goes to. Clerks send the headers, and one of them counts and cells.
+/// each rank that it goes to. Heralds send the headers, and one of them counts and cells.
 namespace sluice::engine::cuda {
 
 /// Elements of one packet of fp8.
 inline constexpr int kFp8Elements = 16;
+
+/// The scales of common calls: f32, one for so many elements, those of a unit in one packet.
+inline constexpr int kCommonGroup = 128;
+static_assert(window::kUnitElements / kCommonGroup * 4 == window::kPacketBytes);
 
 /// Scales of one unit. Groups have a power of two of elements.
 __device__ __forceinline__ int groups_per_unit(const DispatchArgs& a) {
@@ -66,12 +70,19 @@ struct Fp8Encoder {
       for (int i = 0; i < step; ++i) most[i] = fmaxf(most[i], most[i + step]);
     }
     float amax = fmaxf(numeric::kAmaxFloor, most[0]);
-    const int lanes = a.codec.group / kElements;  // of one group: 2 to 16
+    if constexpr (kCommon) {
+#pragma unroll
+      for (int step = 1; step < kCommonGroup / kElements; step *= 2) {
+        amax = fmaxf(amax, __shfl_xor_sync(~0U, amax, step));
+      }
+    } else {
+      const int lanes = a.codec.group / kElements;  // of one group: 2 to 16
 #pragma unroll 1
-    for (int step = 1; step < lanes; step *= 2) {
-      amax = fmaxf(amax, __shfl_xor_sync(~0U, amax, step));
+      for (int step = 1; step < lanes; step *= 2) {
+        amax = fmaxf(amax, __shfl_xor_sync(~0U, amax, step));
+      }
     }
-    const ScaleForm form = a.codec.scale_form;
+    const ScaleForm form = kCommon ? ScaleForm::f32 : a.codec.scale_form;
     scale = numeric::fp8_scale(amax, form);
     float multiplier = 0.0F;  // Of an infinite amax with an infinite scale.
     if (form == ScaleForm::f32) {
@@ -160,7 +171,17 @@ struct ConvertEncoder {
 };
 
 /// The scales of one unit, gathered into packets: lane i has packet i. Unused words are zero.
+template <bool kCommon>
 __device__ __forceinline__ uint4 gather_scales(const DispatchArgs& a, float scale, int lane) {
+  if constexpr (kCommon) {  // One packet.
+    std::uint32_t packet[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      packet[i] =
+          __float_as_uint(__shfl_sync(~0U, scale, i * (kCommonGroup / kFp8Elements)));
+    }
+    return make_uint4(packet[0], packet[1], packet[2], packet[3]);
+  }
   const int groups = groups_per_unit(a);
   int words = groups;  // Word w is that of lane w * stride.
   int stride = a.codec.group / kFp8Elements;
@@ -203,7 +224,7 @@ struct Unit {
                                          const typename Encoder::Source& source, int lane) {
     float scale = 0.0F;
     Encoder::encode(a, source, packets, scale);
-    if constexpr (Encoder::kOutput == 1) scales = gather_scales(a, scale, lane);
+    if constexpr (Encoder::kOutput == 1) scales = gather_scales<Encoder::kCommon>(a, scale, lane);
   }
   /// To the peers in `ranks`.
   __device__ __forceinline__ void send(const DispatchArgs& a, std::uint32_t ranks, int token,
@@ -212,16 +233,19 @@ struct Unit {
     // Lane r: the record at rank r.
     std::byte* const own = out_at(g, lane < g.ranks ? lane : 0, g.layout.dispatch_row(bank, token));
     const int first_byte = (unit * Encoder::kVectors * 32 + lane) * 16;
-    const int scale_byte = a.row_bytes + (unit * a.scale_packets + lane) * 16;
+    // Common rows of fp8 have whole units only, with one packet of scales each.
+    constexpr bool kWhole = Encoder::kCommon && Encoder::kOutput == 1;
+    const int scale_packets = kWhole ? 1 : a.scale_packets;
+    const int scale_byte = a.row_bytes + (unit * scale_packets + lane) * 16;
     for_each_peer(g, ranks, [&](int peer) {
       std::byte* const at = pointer_of(own, peer);
 #pragma unroll
       for (int j = 0; j < Encoder::kVectors; ++j) {
         const int byte = first_byte + j * 512;
-        if (byte < a.row_bytes) store_packet(at + byte, packets[j]);
+        if (kWhole || byte < a.row_bytes) store_packet(at + byte, packets[j]);
       }
       if constexpr (Encoder::kOutput == 1) {
-        if (lane < a.scale_packets) store_packet(at + scale_byte, scales);
+        if (lane < scale_packets) store_packet(at + scale_byte, scales);
       }
     });
   }
@@ -255,39 +279,89 @@ __device__ __forceinline__ int tokens(std::uint32_t word) {
 }
 }  // namespace header_word
 
-/// Header of one record, at every rank that the token goes to: a packet per route, from lane k that of
-/// route k: tag, weight, header_word, signature.
-template <bool kCommon>
-__device__ __forceinline__ void send_header(const DispatchArgs& a, const RouteTable& table,
-                                            int token, float weight, const Stamp& stamp,
-                                            std::uint32_t skipped, int lane) {
-  const Geometry& g = a.geometry;
-  int id = kNoRoute;
-  int before = 0;
-  if (table.words == 0) {
-    id = load_route<kCommon>(a, token, lane);
-    before = count_before<kCommon>(&a, token, id);
-  } else if (lane < g.top_k) {
-    id = table.ids[(token << table.shift) + lane];
-    if (id >= 0) before = table.before(id, token);
+/// Route `k` of a token, as its header has it.
+struct HeaderRoute {
+  Owner owner;           // below zero: none
+  std::uint32_t place;   // local expert and position
+  std::uint32_t tokens;  // of this rank, in their place
+  float weight;
+};
+
+/// A packet of a record's header, at every rank in `ranks`: tag, weight, header_word, signature.
+__device__ __forceinline__ void send_route(const Geometry& g, const HeaderRoute& route, int token,
+                                           int k, std::uint32_t ranks, const Stamp& stamp) {
+  const std::uint32_t at = g.layout.route(stamp.bank, token, k);
+#pragma unroll 1
+  for (std::uint32_t left = ranks; left != 0; left &= left - 1) {
+    const int peer = __ffs(static_cast<int>(left)) - 1;
+    const bool here = route.owner.rank == peer;
+    store_packet(out_at(g, peer, at),
+                 make_uint4(stamp.tag, here ? __float_as_uint(route.weight) : 0U,
+                            (here ? route.place : 0U) | route.tokens, stamp.signature));
   }
-  __syncwarp();
-  const std::uint32_t position =
-      is_duplicate(id, lane) ? header_word::kNoPosition : static_cast<std::uint32_t>(before);
-  const Owner owner = id < 0 ? Owner{-1, -1} : owner_of(g, id);
-  const std::uint32_t tokens = static_cast<std::uint32_t>(table.tokens - 1)
-                               << header_word::kTokensShift;
-  const std::uint32_t place =
-      static_cast<std::uint32_t>(owner.local + 1) | position << header_word::kExpertBits | tokens;
-  const std::uint32_t at = g.layout.route(stamp.bank, token, lane);
-  const std::uint32_t ranks = __reduce_or_sync(~0U, id < 0 ? 0U : 1U << owner.rank);
-  for_each_peer(g, ranks & ~skipped, [&](int peer) {
-    const bool here = owner.rank == peer;
-    if (lane < g.top_k) {
-      store_packet(out_at(g, peer, at), make_uint4(stamp.tag, here ? __float_as_uint(weight) : 0U,
-                                                   here ? place : tokens, stamp.signature));
+}
+
+__device__ __forceinline__ HeaderRoute header_route(const Geometry& g, int id, int position,
+                                                    bool duplicate, float weight, int tokens) {
+  HeaderRoute route;
+  route.owner = id < 0 ? Owner{-1, -1} : owner_of(g, id);
+  route.place = static_cast<std::uint32_t>(route.owner.local + 1) |
+                (duplicate ? header_word::kNoPosition : static_cast<std::uint32_t>(position))
+                    << header_word::kExpertBits;
+  route.tokens = static_cast<std::uint32_t>(tokens - 1) << header_word::kTokensShift;
+  route.weight = weight;
+  return route;
+}
+
+/// Headers of the records that this herald serves: a thread per route. `weight`: of this thread's first
+/// route.
+template <bool kCommon>
+__device__ __forceinline__ void send_headers(const DispatchArgs& a, const RouteTable& table,
+                                             bool repeats, const Crew& crew, float weight,
+                                             const Stamp& stamp, std::uint32_t skipped) {
+  const Geometry& g = a.geometry;
+  const int places = table.tokens << table.shift;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int first = crew.herald * kBlockThreads + static_cast<int>(threadIdx.x);
+#pragma unroll 1
+  for (int at = first; at - lane < places; at += crew.heralds * kBlockThreads) {
+    const int token = at >> table.shift;
+    const int k = at & ((1 << table.shift) - 1);
+    const bool exists = at < places && k < g.top_k;
+    const int id = exists ? table.ids[at] : kNoRoute;
+    // Of the routes of one token to one expert, only the first has a row.
+    bool duplicate = false;
+    if (repeats) {
+      const std::uint32_t same = __match_any_sync(~0U, id < 0 ? -1 - lane : id | token << 16);
+      duplicate = id >= 0 && __ffs(static_cast<int>(same)) - 1 < lane;
     }
-  });
+    if (!exists) continue;
+    if (at != first) weight = route_weight(a, token, k);
+    const HeaderRoute route = header_route(g, id, id < 0 ? 0 : table.before(id, token), duplicate,
+                                           weight, table.tokens);
+    send_route(g, route, token, k, table.masks[token] & ~skipped, stamp);
+  }
+}
+
+/// The same without notes, where positions cost a walk over all routes: a token by a warp. Rare.
+template <bool kCommon>
+__device__ __noinline__ void send_headers_slowly(const DispatchArgs* a, const std::uint16_t* masks,
+                                                 int tokens, int first, int step, Stamp stamp,
+                                                 std::uint32_t skipped) {
+  const Geometry& g = a->geometry;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll 1
+  for (int token = first + warp; token < tokens; token += step) {
+    const int id = load_route<kCommon>(*a, token, lane);
+    const int before = count_before<kCommon>(a, token, id);
+    const HeaderRoute route = header_route(g, id, before, is_duplicate(id, lane),
+                                           route_weight(*a, token, lane), tokens);
+    if (lane < g.top_k) {
+      send_route(g, route, token, lane, masks[token] & ~skipped, stamp);
+    }
+    __syncwarp();
+  }
 }
 
 /// The number of rows of every expert, by a whole block: tag, number, half the signature. In a cached

@@ -154,12 +154,13 @@ struct DispatchArgs {
   int row_bytes = 0;      // of the encoded row
   int scale_packets = 0;  // per unit
   int record_packets = 0;
+  int scale_words = 0;  // of a row's scales in the output
   // receive
   Layout layout = Layout::expert_slab;
   std::int64_t alignment = 1;
   std::int64_t capacity = 0;
   std::int64_t stored_rows = 0;  // of the tensor
-  bool zero_padding = false;
+  bool zero_padding = false;  // Rows that hold nothing become zero.
   Grid out;
   Grid scales;
   bool whole_scales = false;  // Scales of a unit: 16 bytes at a time.
@@ -230,12 +231,8 @@ int launch_combine(const CombineArgs& args, const Launch& launch);
 /// Blocks of the kernel that fit on one multiprocessor at once; 0 on error.
 int dispatch_blocks_per_processor(const DispatchArgs& args);
 int combine_blocks_per_processor(const CombineArgs& args);
-/// Zeroes rows that hold nothing, of a dispatch that was launched before: args.zero_padding.
-/// `scale_words`: of a row.
-int launch_padding(const DispatchArgs& args, int scale_words, const Launch& launch);
 /// Load all kernels on the current GPU, since loading one later could wait for another that spins.
 int load_dispatch_kernels();
 int load_combine_kernels();
-int load_padding_kernel();
 
 }  // namespace sluice::engine::cuda

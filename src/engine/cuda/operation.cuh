@@ -80,20 +80,23 @@ inline constexpr int kApartBlocks = 8;
 /// are the first to run, so they are the heralds, for whom everybody waits.
 struct Crew {
   int block;    // counted from the last one of the grid: workers, keepers, heralds
-  int clerks;   // heralds, and as many keepers
+  int heralds;  // how many
+  int keepers;
   int workers;  // blocks with pieces
   int herald;   // from 0 on, or below zero
   int keeper;
   bool works;
 
-  /// `tokens`: of which a herald can serve kBlockWarps at once.
-  __device__ __forceinline__ explicit Crew(int tokens) {
+  /// Work for so many heralds and keepers. There is one herald at least.
+  __device__ __forceinline__ Crew(int for_heralds, int for_keepers) {
     const int blocks = static_cast<int>(gridDim.x);
     block = blocks - 1 - static_cast<int>(blockIdx.x);
     const bool apart = blocks >= kApartBlocks;
-    clerks = max(min((tokens + kBlockWarps - 1) / kBlockWarps, blocks / kApartBlocks), 1);
-    workers = apart ? blocks - 2 * clerks : blocks;
-    herald = block - (blocks - clerks);
+    const int most = max(blocks / kApartBlocks, 1);
+    heralds = max(min(for_heralds, most), 1);
+    keepers = min(for_keepers, most);
+    workers = apart ? blocks - heralds - keepers : blocks;
+    herald = block - (blocks - heralds);
     keeper = apart ? (herald < 0 ? block - workers : -1) : herald;
     works = block < workers;
   }

@@ -134,7 +134,7 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
     return status;
   }
   // Loading a kernel later could wait for one that spins.
-  for (int (*const load)() : {load_dispatch_kernels, load_combine_kernels, load_padding_kernel}) {
+  for (int (*const load)() : {load_dispatch_kernels, load_combine_kernels}) {
     if (Status status = cuda_status(static_cast<cudaError_t>(load()), "loading kernels");
         !status.ok()) {
       return status;

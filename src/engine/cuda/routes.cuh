@@ -97,10 +97,11 @@ __device__ __forceinline__ bool is_duplicate(int id, int lane) {
   return id >= 0 && __ffs(static_cast<int>(same)) - 1 < lane;
 }
 
-/// Notes all routes of the table, and how many are bad, by a whole block.
+/// Notes all routes of the table, how many are bad, and whether a token has several to one expert (where
+/// there are notes), by a whole block.
 template <bool kCommon>
 __device__ __forceinline__ void note_routes(const DispatchArgs& a, const RouteTable& table,
-                                            std::uint32_t* bad_routes) {
+                                            std::uint32_t* bad_routes, bool* repeats) {
   const int shift = table.shift;
   const int places = table.tokens << shift;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -110,7 +111,10 @@ __device__ __forceinline__ void note_routes(const DispatchArgs& a, const RouteTa
     const int id = at < places ? load_route<kCommon>(a, token, at & ((1 << shift) - 1)) : kNoRoute;
     if (id == kBadRoute) atomicAdd(bad_routes, 1U);
     if (table.words != 0) {
-      if (id >= 0) atomicOr(&table.notes[id * table.words + token / 32], 1U << (token % 32));
+      const std::uint32_t bit = 1U << (token % 32);
+      if (id >= 0 && (atomicOr(&table.notes[id * table.words + token / 32], bit) & bit) != 0) {
+        *repeats = true;
+      }
       if (at < places) table.ids[at] = static_cast<std::int16_t>(id);
     } else {
       // Not twice for one token.

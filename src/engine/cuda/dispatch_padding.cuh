@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "engine/cuda/dispatch_receive.cuh"
+
+/// dispatch, on request: rows of the received tensor that hold nothing become zero.
+namespace sluice::engine::cuda {
+
+/// Rows from `first` on, every `step`-th, up to `end`. By one warp.
+__device__ __forceinline__ void zero_rows(const DispatchArgs& a, std::int64_t first,
+                                          std::int64_t end, int step, int lane) {
+#pragma unroll 1
+  for (std::int64_t row = first; row < end; row += step) {
+    std::byte* const out = row_at(a.out, static_cast<int>(row));
+    const int piece = a.aligned ? 16 : 1;
+#pragma unroll 1
+    for (int byte = lane * piece; byte < a.row_bytes; byte += 32 * piece) {
+      if (a.aligned) {
+        store16(out + byte, make_uint4(0, 0, 0, 0));
+      } else {
+        out[byte] = std::byte{0};
+      }
+    }
+    if (a.scale_words == 0) continue;
+    std::byte* const scales = row_at(a.scales, static_cast<int>(row));
+#pragma unroll 1
+    for (int word = lane; word < a.scale_words; word += 32) {
+      *reinterpret_cast<std::uint32_t*>(scales + word * a.scales.element_stride) = 0;
+    }
+  }
+}
+
+/// By the workers, who know as much as those who number the rows: warp `place` of `warps`. bases: where
+/// the segments of expert_major start.
+static __device__ __noinline__ void zero_padding(const Receipt* r, int warps, int place,
+                                                 const std::int32_t* bases) {
+  const DispatchArgs& a = r->a;
+  const Geometry& g = r->g;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const bool slab = a.layout == Layout::expert_slab;
+  Patience patience(g, a.timeout_ns);
+  if (a.layout == Layout::rank_major) {
+    std::int64_t rows =
+        a.cached ? r->handle.header()->rows
+                 : record_index(&a, r->tag, r->signature, r->suspects, r->bank, g.ranks, -1);
+    if (a.capacity > 0 && rows > a.capacity) rows = a.capacity;
+    zero_rows(a, rows + place, a.stored_rows, warps, lane);
+    return;
+  }
+  // Experts in turn, each by as many warps as there are for it.
+  const int parts = (warps + g.local_experts - 1) / max(g.local_experts, 1);
+#pragma unroll 1
+  for (int task = place; task < g.local_experts * parts; task += warps) {
+    const int part = task / g.local_experts;
+    const int expert = task - part * g.local_experts;
+    std::int64_t count = 0;
+    std::int64_t begin = expert * a.capacity;
+    std::int64_t end = begin + a.capacity;
+    if (a.cached) {
+      count = r->handle.counts()[expert];
+    } else {
+      count = count_rows_from(*r, g.ranks, expert, patience);
+      __syncwarp();
+    }
+    if (!slab) {
+      const bool last = expert + 1 == g.local_experts;
+      begin = a.cached ? r->handle.offsets()[expert] : bases[expert];
+      end = a.cached ? r->handle.offsets()[expert + 1] : bases[last ? expert : expert + 1];
+      if (last) end = a.stored_rows;
+    }
+    zero_rows(a, begin + count + part, end < a.stored_rows ? end : a.stored_rows, parts, lane);
+  }
+  // What lies behind the capacity, or is all there is where this rank owns no expert.
+  if (a.capacity > 0 || g.local_experts == 0) {
+    const std::int64_t most = slab ? g.local_experts * a.capacity : a.capacity;
+    zero_rows(a, (g.local_experts == 0 ? 0 : most) + place, a.stored_rows, warps, lane);
+  }
+}
+
+}  // namespace sluice::engine::cuda
