@@ -21,8 +21,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// A block for a row. The host adds the squares up in one chain, and bits depend on that, so one thread
-/// does the same here, out of shared memory.
+/// A block for a row. The host adds the squares up in one chain, and bits depend on that, so one
+/// thread does the same here, out of shared memory.
 __global__ void __launch_bounds__(kThreads) rms_norm_kernel(const Bf16* x, Bf16* h, int hidden) {
   extern __shared__ Bf16 row[];
   __shared__ float scale;

@@ -9,8 +9,8 @@
 
 namespace moe {
 
-/// Collective: brings what every rank has to all of them. Of the times of one operation, that of the
-/// slowest rank counts.
+/// Collective: brings what every rank has to all of them. Of the times of one operation, that of
+/// the slowest rank counts.
 sluice::Result<GatheredRun> gather_run(sluice::World& world, const Options& options,
                                        RankResult result);
 

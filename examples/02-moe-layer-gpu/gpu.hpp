@@ -14,9 +14,9 @@ namespace moe {
 
 /// A rank's GPU: its stream, its memory, and the first thing that went wrong on it.
 ///
-/// Every CUDA call and every Sluice call goes through check(), which keeps the first failure. So work
-/// is queued step by step, without a question after each, and finish() has the answer. A rank that
-/// has failed goes on with the calls that its peers make, too, as Sluice asks for.
+/// Every CUDA call and every Sluice call goes through check(), which keeps the first failure. So
+/// work is queued step by step, without a question after each, and finish() has the answer. A rank
+/// whose call has failed still makes the other calls of its layer, as its peers do.
 class Gpu {
  public:
   explicit Gpu(int device);
@@ -84,8 +84,8 @@ class Graph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-/// GPUs that CUDA sees, asked in a process of its own: a process that has used CUDA must not fork, and
-/// ranks are forked later.
+/// GPUs that CUDA sees, asked in a process of its own: a process that has used CUDA must not fork,
+/// and ranks are forked later.
 int count_gpus();
 
 /// How a GPU calls itself.

@@ -44,8 +44,8 @@ sluice::Result<std::unique_ptr<GpuLayer>> GpuLayer::create(sluice::World& world,
   communicator.device_index = gpu.device();
   communicator.mode = sluice::Mode::latency;
   communicator.permit_single = true;
-  // No block_limit: everything is on one stream, so that no other kernel of this rank wants a part of
-  // the GPU while Sluice's are on it. Ranks that share a GPU divide it by themselves.
+  // No block_limit: everything is on one stream, so that no other kernel of this rank wants a part
+  // of the GPU while Sluice's are on it. Ranks that share a GPU divide it by themselves.
   auto created = sluice::Communicator::create(world, shape, communicator);
   if (!created) return created.status();
   std::unique_ptr<GpuLayer> layer(new GpuLayer(
@@ -98,9 +98,10 @@ void GpuLayer::allocate() {
   meeting_ = {gpu_.allocate<std::byte>(bytes), bytes, sluice::Device::cuda};
 }
 
-/// A handle says where its arrays are once a dispatch has filled it, and where they are never changes
-/// after that: it depends on the communicator's shape only. So one plan of no tokens is enough to give
-/// kernels, and graphs, their addresses for good. What is in the arrays is read on the GPU.
+/// A handle says where its arrays are once a dispatch has filled it, and where they are never
+/// changes after that: it depends on the communicator's shape only. So one plan of no tokens is
+/// enough to give kernels, and graphs, their addresses for good. What is in the arrays is read on
+/// the GPU.
 void GpuLayer::find_handle_arrays() {
   plan_nothing(handle_);
   if (!gpu_.finish()) return;
@@ -135,8 +136,8 @@ void GpuLayer::queue(const GpuWeights& weights, PhaseTimer& timer) {
   meet();
   timer.time(Phase::combine, [&] { combine(layout_, Reduce::rank, by_rank_); });
 
-  // The stack goes on with the sum that does not depend on the number of ranks. It needs the result of
-  // each expert by itself, and in rank_major there is none: then the tokens travel once more.
+  // The stack goes on with the sum that does not depend on the number of ranks. It needs the result
+  // of each expert by itself, and in rank_major there is none: then the tokens travel once more.
   Layout layout = layout_;
   if (layout == Layout::rank_major) {
     layout = Layout::expert_slab;
@@ -158,8 +159,8 @@ void GpuLayer::route(const Bf16* router) {
       "choosing experts");
 }
 
-/// A plan of no tokens ends on no rank before it has begun on all. Between the phases of a layer it is
-/// what the barrier is in example 01: all begin together. It is there for the times only.
+/// A plan of no tokens ends on no rank before it has begun on all. Between the phases of a layer it
+/// is what the barrier is in example 01: all begin together. It is there for the times only.
 void GpuLayer::plan_nothing(const sluice::Handle& handle) {
   sluice::DispatchOptions options;
   options.layout = Layout::expert_slab;

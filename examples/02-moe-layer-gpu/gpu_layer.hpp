@@ -16,8 +16,8 @@
 
 namespace moe {
 
-/// A rank's MoE layer on its GPU: x + moe(rms_norm(x)). One object serves all layers of the stack, which
-/// differ in their weights only.
+/// A rank's MoE layer on its GPU: x + moe(rms_norm(x)). One object serves all layers of the stack,
+/// which differ in their weights only.
 class GpuLayer {
  public:
   /// Collective over the world. `tokens`: of this rank, the same in every call.

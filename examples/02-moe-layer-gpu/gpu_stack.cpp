@@ -2,6 +2,7 @@
 #include "gpu_stack.hpp"
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -28,8 +29,9 @@ class GpuStack {
     }
   }
 
-  /// One layer, kernel by kernel, whose result and times nobody wants: it loads the kernels, which a
-  /// capture could not, and takes the longer time that the first of everything takes. Then the graphs.
+  /// One layer, kernel by kernel, whose result and times nobody wants: it loads the kernels, which
+  /// is not for a capture to do, and takes the longer time that the first of everything takes. Then
+  /// the graphs.
   const Status& warm_up(std::span<const std::int32_t> tokens, std::int64_t first_position) {
     put_tokens(tokens, first_position);
     layer_.queue(weights_.front(), timer_);
@@ -110,10 +112,10 @@ sluice::Result<RankResult> run_gpu_stack(sluice::World& world, const GpuOptions&
                                          int device, const std::vector<std::int32_t>& tokens,
                                          const StackProgress& progress) {
   const Slice mine = slice_of(options.common.tokens, world.size(), world.rank());
+  const auto position_of = [&](int step) { return step * options.common.tokens + mine.begin; };
   const auto part_of = [&](int step) {
-    return std::span(tokens).subspan(
-        static_cast<std::size_t>(step * options.common.tokens + mine.begin),
-        static_cast<std::size_t>(mine.count));
+    return std::span(tokens).subspan(static_cast<std::size_t>(position_of(step)),
+                                     static_cast<std::size_t>(mine.count));
   };
   // In this order, since the communicator waits for its stream when it goes.
   Gpu gpu(device);
@@ -121,10 +123,10 @@ sluice::Result<RankResult> run_gpu_stack(sluice::World& world, const GpuOptions&
   auto layer = GpuLayer::create(world, options, gpu, mine.count);
   if (!layer) return layer.status();
   GpuStack stack(options, gpu, **layer);
-  if (const Status& status = stack.warm_up(part_of(0), mine.begin); !status) return status;
+  if (const Status& status = stack.warm_up(part_of(0), position_of(0)); !status) return status;
   for (int step = 0; step < options.common.steps; ++step) {
-    const Status& status = stack.step(part_of(step), step * options.common.tokens + mine.begin,
-                                      [&](int i) { progress(step, i); });
+    const Status& status =
+        stack.step(part_of(step), position_of(step), [&](int i) { progress(step, i); });
     if (!status) return status;
   }
   return stack.take_result();

@@ -9,8 +9,8 @@
 
 namespace moe {
 
-/// A rank's part of one layer, in GPU memory: the router and the shared expert, which every rank has,
-/// and the experts that this rank owns, one after another.
+/// A rank's part of one layer, in GPU memory: the router and the shared expert, which every rank
+/// has, and the experts that this rank owns, one after another.
 struct GpuWeights {
   struct Experts {
     const Bf16* gate_up = nullptr;
@@ -21,7 +21,8 @@ struct GpuWeights {
   Experts own;
 };
 
-/// Makes the weights of a layer, with those of the experts of these numbers, and brings them to the GPU.
+/// Makes the weights of a layer, with those of the experts of these numbers, and brings them to the
+/// GPU.
 GpuWeights make_gpu_weights(Gpu& gpu, const ModelShape& shape, int layer,
                             std::span<const std::int32_t> experts);
 

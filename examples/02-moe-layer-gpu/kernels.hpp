@@ -8,12 +8,13 @@
 
 #include "bf16.hpp"
 
-/// The model's arithmetic on a GPU: what model.hpp of example 01 has for the host, with the same bits.
-/// All pointers are memory of the GPU; every function queues work on `stream` and returns at once.
+/// The model's arithmetic on a GPU: what model.hpp of example 01 has for the host, with the same
+/// bits. All pointers are memory of the GPU; every function queues work on `stream` and returns at
+/// once.
 namespace moe {
 
-/// Rows in groups, one per expert, each with weights of its own. How many rows a group has is read on
-/// the GPU when the kernel runs: with Sluice the host does not know, and need not.
+/// Rows in groups, one per expert, each with weights of its own. How many rows a group has is read
+/// on the GPU when the kernel runs: with Sluice the host does not know, and need not.
 struct Groups {
   const std::int32_t* counts = nullptr;   ///< [groups]; null: rows_max each.
   const std::int64_t* offsets = nullptr;  ///< [groups]: first row; null: 0, of one group.
@@ -46,14 +47,15 @@ cudaError_t add(const Bf16* x, const Bf16* update, Bf16* out, std::size_t count,
 
 // choose_experts.cu
 
-/// Softmax over logits [tokens, experts], the top_k largest (on a tie the lower expert), normalised.
+/// Softmax over logits [tokens, experts], the top_k largest (on a tie the lower expert),
+/// normalised.
 cudaError_t choose_experts(const float* logits, std::int32_t* ids, float* weights, int tokens,
                            int experts, int top_k, cudaStream_t stream);
 
 // records.cu
 
-/// The rows of a rank_major dispatch: one per token that came, whichever of this rank's experts it is
-/// for.
+/// The rows of a rank_major dispatch: one per token that came, whichever of this rank's experts it
+/// is for.
 struct Records {
   const std::int64_t* count = nullptr;      ///< One number.
   const std::int32_t* local_ids = nullptr;  ///< [count, top_k], -1: not an expert of this rank.
@@ -62,8 +64,9 @@ struct Records {
   int top_k = 0;
   int hidden = 0;
 };
-/// Copies every record to a row of each of its experts: `sorted`, in the groups that `groups` tells.
-/// slots [most, top_k] gets the rows' numbers, -1 where there is none. taken [groups]: scratch.
+/// Copies every record to a row of each of its experts: `sorted`, in the groups that `groups`
+/// tells. slots [most, top_k] gets the rows' numbers, -1 where there is none. taken [groups]:
+/// scratch.
 cudaError_t sort_by_expert(const Records& records, const Groups& groups, const Bf16* rows,
                            Bf16* sorted, std::int32_t* slots, std::int32_t* taken,
                            cudaStream_t stream);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Chapter 2: the layer of chapter 1 on GPUs. README.md beside this file tells the story; gpu_layer.cpp
-// is where Sluice is used.
+// Chapter 2: the layer of chapter 1 on GPUs. README.md beside this file tells the story;
+// gpu_layer.cpp is where Sluice is used.
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,8 +40,8 @@ std::string over_ranks(const char* what, int ranks) {
   return std::string(what) + " over " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks");
 }
 
-/// The stack on the ranks' GPUs. In the whole world it is also run by the CPU engine, which must form
-/// the same sums, bit for bit, in every order.
+/// The stack on the ranks' GPUs. In the whole world it is also run by the CPU engine, which must
+/// form the same sums, bit for bit, in every order.
 sluice::Status run_part(sluice::World& part, bool whole, const GpuOptions& options, int device,
                         const std::vector<std::int32_t>& tokens, Progress& progress, Runs& runs) {
   const Options& common = options.common;

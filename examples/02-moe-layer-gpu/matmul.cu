@@ -5,8 +5,8 @@
 namespace moe {
 namespace {
 
-// A block computes a square tile of c, a thread 16 elements of it. Tiles of a and b pass through shared
-// memory, widened to f32.
+// A block computes a square tile of c, a thread 16 elements of it. Tiles of a and b pass through
+// shared memory, widened to f32.
 constexpr int kTile = 64;
 constexpr int kDepth = 16;
 constexpr int kThreads = 256;
@@ -18,8 +18,8 @@ struct Tiles {
   float b[kDepth][kTile];
 };
 
-/// Zeros beyond the ends of a and b. Those beyond the depth change no sum: a sum that began at +0 never
-/// is -0.
+/// Zeros beyond the ends of a and b. Those beyond the depth change no sum: a sum that began at +0
+/// never is -0.
 __device__ void load_tiles(const Bf16* a, const Bf16* b, int rows, int columns, int depth, int k0,
                            int column0, Tiles& tiles) {
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kThreads) {
@@ -38,8 +38,8 @@ __device__ void load_tiles(const Bf16* a, const Bf16* b, int rows, int columns, 
   }
 }
 
-/// One more step of every element's chain. A product of two bf16 numbers is exact in f32, so that this
-/// fused multiply-add gives the bits of a product and a sum.
+/// One more step of every element's chain. A product of two bf16 numbers is exact in f32, so that
+/// this fused multiply-add gives the bits of a product and a sum.
 __device__ void multiply(const Tiles& tiles, int y, int x, float (&sum)[kEach][kEach]) {
 #pragma unroll
   for (int k = 0; k < kDepth; ++k) {
@@ -68,7 +68,8 @@ __global__ void __launch_bounds__(kThreads)
   const int group = static_cast<int>(blockIdx.z);
   const int row0 = static_cast<int>(blockIdx.y) * kTile;
   const int column0 = static_cast<int>(blockIdx.x) * kTile;
-  // The grid has room for the most rows; most groups have fewer. The same for all threads of a block.
+  // The grid has room for the most rows; most groups have fewer. The same for all threads of a
+  // block.
   const int count = groups.counts == nullptr ? groups.rows_max : groups.counts[group];
   const int rows = min(count, groups.rows_max) - row0;
   if (rows <= 0) return;

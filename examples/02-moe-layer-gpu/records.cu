@@ -8,8 +8,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kTopKMax = 32;
 
-/// A block for a record. Which row of its expert a record gets depends on which block comes first; what
-/// becomes of it there does not, since every row is computed by itself.
+/// A block for a record. Which row of its expert a record gets depends on which block comes first;
+/// what becomes of it there does not, since every row is computed by itself.
 __global__ void __launch_bounds__(kThreads)
     sort_kernel(Records records, Groups groups, const Bf16* rows, Bf16* sorted, std::int32_t* slots,
                 std::int32_t* taken) {
@@ -20,7 +20,8 @@ __global__ void __launch_bounds__(kThreads)
   if (k < records.top_k) {
     const std::int64_t at = record * records.top_k + k;
     const int expert = records.local_ids[at];
-    // The experts of a token differ from each other, so that counts tells how many records come here.
+    // The experts of a token differ from each other, so that counts tells how many records come
+    // here.
     const std::int64_t slot =
         expert < 0 ? -1 : groups.offsets[expert] + atomicAdd(&taken[expert], 1);
     slot_of[k] = slot;
@@ -38,8 +39,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// A block for a record. The sum that Sluice documents for reduce = rank, which in rank_major the caller
-/// forms: one chain of fused multiply-adds over k from +0, rounded once.
+/// A block for a record. The sum that Sluice documents for reduce = rank, which in rank_major the
+/// caller forms: one chain of fused multiply-adds over k from +0, rounded once.
 __global__ void __launch_bounds__(kThreads)
     sum_kernel(Records records, const Bf16* results, const std::int32_t* slots, Bf16* y) {
   const std::int64_t record = blockIdx.x;

@@ -44,7 +44,7 @@ __device__ __forceinline__ void send_cells(const Combine& c, bool usable, std::u
                  ? static_cast<std::uint32_t>(offsets[warp + 1] - offsets[warp])
                  : cell_word::kNothing;
     }
-    send_cell(g, warp, CellKind::combine, c.bank, c.tag, word, c.signature, packets, nullptr, lane);
+    send_cell<false>(g, warp, CellKind::combine, c.bank, c.tag, word, c.signature, packets, 0, lane);
   }
   if (warp == kOpenWarp) tell(g, Kind::combine, received, c.suspects, lane);
 }
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const bool sends = kCommon || a.halves.send;
   const bool receives = kCommon || a.halves.receive;
   let_next_start();
-  if (threadIdx.x == kOpenWarp * 32) touch_parameters(a, &parameters);
+  if (threadIdx.x == kTouchWarp * 32) touch_parameters(a, &parameters);
 
   const int steps = static_cast<int>(a.steps_divisor.divisor);
   const int places = g.ranks * g.layout.shape().tokens;  // of records in a handle

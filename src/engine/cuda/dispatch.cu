@@ -22,20 +22,22 @@ struct Shared {
   std::uint32_t overflow_rows;
   std::int64_t rows;
   std::uint32_t parameters;
-  std::uint32_t reached[kPeersMax * kTokenWords];  // bit t of [R]: token t goes to the rank
   Coming coming;
 };
 
-/// The routing as used. By a whole block.
+/// The routing as used, if there is memory for it, and how many routes are bad. By a whole block.
 template <bool kCommon>
-__device__ __forceinline__ void write_routes(const DispatchArgs& a, int tokens, std::int32_t* ids,
-                                             float* weights) {
+__device__ __forceinline__ void keep_routes(const DispatchArgs& a, int tokens, std::int32_t* ids,
+                                            float* weights, std::uint32_t* bad_routes) {
 #pragma unroll 1
   for (int at = static_cast<int>(threadIdx.x); at < tokens * a.geometry.top_k;
        at += kBlockThreads) {
     const int token = quotient(at, a.geometry.top_k_divisor);
     const int k = at - token * a.geometry.top_k;
-    ids[at] = max(load_route<kCommon>(a, token, k), kNoRoute);
+    const int id = load_route<kCommon>(a, token, k);
+    if (id == kBadRoute) atomicAdd(bad_routes, 1U);
+    if (!kCommon && ids == nullptr) continue;
+    ids[at] = max(id, kNoRoute);
     weights[at] = route_weight(a, token, k);
   }
 }
@@ -93,35 +95,47 @@ __device__ __noinline__ int2 block_scan(int value) {
   return make_int2(before + inclusive - value, total);
 }
 
-/// What heralds send: headers, and the first one cells and counts. By a whole block.
+/// Which places of the routes' walk a herald sends headers of: all but the first one, if there are
+/// several, which has counts and cells to send.
+struct HeaderShare {
+  int index;
+  int of;
+  __device__ __forceinline__ explicit HeaderShare(const Crew& crew)
+      : index(crew.heralds == 1 ? crew.herald : crew.herald - 1), of(max(crew.heralds - 1, 1)) {}
+};
+
+/// What heralds send. By a whole block.
 template <bool kCommon>
 __device__ __forceinline__ void send_heralds(const DispatchArgs& a, const RouteTable& table,
-                                             const Crew& crew, Shared& shared, const Stamp& stamp,
-                                             bool refused, float weight, int warp, int lane) {
+                                             const Crew& crew, const Shared& shared,
+                                             const Stamp& stamp, bool refused, float weight,
+                                             int warp, int lane) {
   const Geometry& g = a.geometry;
   const std::uint32_t skipped = shared.block.suspects;
-  if (kCommon || !a.cached) {
+  const HeaderShare share(crew);
+  if (share.index >= 0 && (kCommon || !a.cached)) {
     if (table.words != 0) {
-      send_headers<kCommon>(a, table, shared.repeats, crew, weight, stamp, skipped);
+      send_headers<kCommon>(a, table, shared.repeats,
+                            share.index * kBlockThreads + static_cast<int>(threadIdx.x),
+                            share.of * kBlockThreads, weight, stamp, skipped);
     } else {
-      send_headers_slowly<kCommon>(&a, table.masks, table.tokens, crew.herald * kBlockWarps,
-                                   crew.heralds * kBlockWarps, stamp, skipped);
+      send_headers_slowly<kCommon>(&a, table.masks, table.tokens, share.index * kBlockWarps,
+                                   share.of * kBlockWarps, stamp, skipped);
     }
   }
   if (crew.herald != 0) return;
-  send_counts(g, table, stamp, skipped);
-  mark_reached(table, g.ranks, shared.reached, warp, lane);
-  __syncthreads();
-  if (warp < g.ranks && ((skipped >> warp) & 1U) == 0) {
-    const std::uint32_t* const reached = shared.reached + warp * kTokenWords;
-    const int records = __reduce_add_sync(~0U, lane < kTokenWords ? __popc(reached[lane]) : 0);
+  // Side by side: cells by the last warps, counts by the first.
+  const int peer = kBlockWarps - 1 - warp;
+  if (peer < g.ranks && ((skipped >> peer) & 1U) == 0) {
+    const std::uint32_t tokens = tokens_to(table, peer, lane);
+    const int records = __reduce_add_sync(~0U, __popc(tokens));
     const std::uint32_t word =
         refused ? cell_word::kRefused
                 : static_cast<std::uint32_t>(records | table.tokens << cell_word::kTokensShift);
-    send_cell(g, warp, CellKind::dispatch, stamp.bank, stamp.tag, word, stamp.signature,
-              a.rows ? a.record_packets : 0, reached, lane);
+    send_cell<true>(g, peer, CellKind::dispatch, stamp.bank, stamp.tag, word, stamp.signature,
+                    a.rows ? a.record_packets : 0, tokens, lane);
   }
-  if (warp == kOpenWarp) tell(g, Kind::dispatch, shared.block.received.epoch, skipped, lane);
+  send_counts(g, table, stamp, skipped);
 }
 
 /// The true counts, and where the segments of expert_major start. By a whole block.
@@ -179,51 +193,13 @@ __device__ __noinline__ void write_no_rows(const DispatchArgs* a) {
   }
 }
 
-__device__ RankSet rank_set(std::uint32_t ranks) {
-  RankSet set;
-  set.words[0] = ranks;
-  return set;
-}
-
-/// The handle's header and where every source's records begin, by one warp of the first keeper after
-/// number_rows().
-__device__ __forceinline__ void write_header(const Receipt& r, const Shared& shared, bool drop,
-                                             std::uint64_t epoch, int tokens, int lane) {
-  const DispatchArgs& a = r.a;
-  const Geometry& g = r.g;
-  const Coming& coming = shared.coming;
-  const std::uint32_t bad_routes = shared.bad_routes;
-  const std::uint32_t absent = coming.missing | coming.refused | coming.mismatched;
-  Totals& totals = g.board->totals[static_cast<int>(Kind::dispatch)];
-  if (lane == 0 && (bad_routes | absent) != 0) {
-    if (bad_routes != 0) atomicAdd_system(&totals.bad_routes, bad_routes);
-    report_cells(&totals, coming.missing, coming.refused, coming.mismatched);
-  }
-  Report report;
-  report.bad_routes = bad_routes;
-  report.missing = rank_set(coming.missing);
-  report.refused = rank_set(coming.refused);
-  report.mismatched = rank_set(coming.mismatched);
-  if (a.handle == nullptr) {
-    if (lane == 0 && a.report != nullptr) *a.report = report;
-    return;
-  }
-  if (a.cached) {
-    report.overflow_rows = r.handle.header()->report.overflow_rows;
-    if (lane == 0 && a.report != nullptr) *a.report = report;
-    return;
-  }
-  int records = lane < g.ranks && !drop ? coming.records[lane] : 0;
-#pragma unroll 1
-  for (int step = 1; step < kPeersMax; step *= 2) {
-    const int other = __shfl_up_sync(~0U, records, step);
-    if (lane >= step) records += other;
-  }
-  if (lane < g.ranks) r.handle.source_offsets()[lane + 1] = records;
-  records = __shfl_sync(~0U, records, g.ranks - 1);
-  if (lane != 0) return;
-  r.handle.source_offsets()[0] = 0;
-  window::HandleHeader& header = *r.handle.header();
+/// What is known of a handle, and of a report, before anything has come. By one thread.
+__device__ __noinline__ void begin_header(const DispatchArgs* a, bool drop, std::uint64_t epoch,
+                                          int tokens) {
+  if (a->report != nullptr) *a->report = Report();
+  if (a->handle == nullptr || a->cached) return;
+  const Geometry& g = a->geometry;
+  auto& header = *reinterpret_cast<window::HandleHeader*>(a->handle);
   header.magic = window::kHandleMagic;
   header.fingerprint = g.fingerprint;
   header.dispatch = epoch;
@@ -231,34 +207,83 @@ __device__ __forceinline__ void write_header(const Receipt& r, const Shared& sha
   header.rank = g.rank;
   header.top_k = g.top_k;
   header.local_experts = g.local_experts;
-  header.max_tokens = a.handle_tokens;
+  header.max_tokens = a->handle_tokens;
   header.tokens = tokens;
   header.refused = drop ? 1 : 0;
-  header.weights_given = a.weights_given ? 1 : 0;
-  header.layout = static_cast<std::uint8_t>(a.layout);
-  header.alignment = a.alignment;
-  header.capacity = a.capacity;
-  header.records = records;
-  header.accepted = rank_set(drop ? 0 : ((1U << g.ranks) - 1U) & ~absent);
-  header.rows = drop ? 0 : shared.rows;
-  report.overflow_rows = shared.overflow_rows;
+  header.weights_given = a->weights_given ? 1 : 0;
+  header.layout = static_cast<std::uint8_t>(a->layout);
+  header.alignment = a->alignment;
+  header.capacity = a->capacity;
+  header.accepted = RankSet();
+  header.report = Report();
+}
+
+/// Something to report, to all who are told.
+__device__ __noinline__ void tell_report(const DispatchArgs* a, const Coming* coming,
+                                         std::uint32_t bad_routes, std::int64_t overflow_rows) {
+  Totals& totals = a->geometry.board->totals[static_cast<int>(Kind::dispatch)];
+  if (bad_routes != 0) atomicAdd_system(&totals.bad_routes, bad_routes);
+  report_cells(&totals, coming->missing, coming->refused, coming->mismatched);
+  if (!a->cached && overflow_rows != 0) {
+    atomicAdd_system(&totals.overflow_rows, static_cast<unsigned long long>(overflow_rows));
+  }
+  Report report;
+  report.bad_routes = bad_routes;
+  report.overflow_rows = overflow_rows;
+  report.missing.words[0] = coming->missing;
+  report.refused.words[0] = coming->refused;
+  report.mismatched.words[0] = coming->mismatched;
+  if (a->report != nullptr) *a->report = report;
+  if (a->handle != nullptr && !a->cached) {
+    reinterpret_cast<window::HandleHeader*>(a->handle)->report = report;
+  }
+}
+
+/// The rest of the handle's header, and where every source's records begin, by one warp of the first
+/// keeper after number_rows().
+__device__ __forceinline__ void finish_header(const Receipt& r, const Shared& shared, bool drop,
+                                              std::uint64_t epoch, int tokens, int lane) {
+  const DispatchArgs& a = r.a;
+  const Geometry& g = r.g;
+  const Coming& coming = shared.coming;
+  const bool writes = a.handle != nullptr && !a.cached;
+  int records = lane < g.ranks && !drop ? coming.records[lane] : 0;
+#pragma unroll 1
+  for (int step = 1; step < kPeersMax; step *= 2) {
+    const int other = __shfl_up_sync(~0U, records, step);
+    if (lane >= step) records += other;
+  }
+  if (lane < g.ranks && writes) r.handle.source_offsets()[lane + 1] = records;
+  records = __shfl_sync(~0U, records, g.ranks - 1);
+  if (lane != 0) return;
+  const std::uint32_t absent = coming.missing | coming.refused | coming.mismatched;
+  std::int64_t rows = drop ? 0 : shared.rows;
+  std::int64_t overflow = shared.overflow_rows;
   if (a.layout == Layout::rank_major) {
     const bool limited = a.capacity > 0 && records > a.capacity;
-    header.rows = limited ? a.capacity : records;
-    report.overflow_rows = limited ? records - a.capacity : 0;
+    rows = limited ? a.capacity : records;
+    overflow = limited ? records - a.capacity : 0;
   }
-  if (report.overflow_rows != 0) {
-    atomicAdd_system(&totals.overflow_rows, static_cast<unsigned long long>(report.overflow_rows));
+  if (writes) {
+    r.handle.source_offsets()[0] = 0;
+    window::HandleHeader& header = *r.handle.header();
+    header.records = records;
+    header.rows = rows;
+    header.accepted.words[0] = drop ? 0 : ((1U << g.ranks) - 1U) & ~absent;
+    auto* const brief = reinterpret_cast<uint4*>(&header.brief);
+    const auto dispatch = static_cast<std::uint32_t>(epoch);
+    brief[0] = make_uint4(drop ? 0 : g.handle_key, dispatch, static_cast<std::uint32_t>(records),
+                          static_cast<std::uint32_t>(tokens) |
+                              static_cast<std::uint32_t>(a.layout) << 16);
+    brief[1] = make_uint4(static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(rows >> 32),
+                          static_cast<std::uint32_t>(a.capacity),
+                          static_cast<std::uint32_t>(a.capacity >> 32));
+  } else if (a.cached) {
+    overflow = r.handle.header()->report.overflow_rows;
   }
-  header.report = report;
-  if (a.report != nullptr) *a.report = report;
-  header.brief.key = drop ? 0 : g.handle_key;
-  header.brief.dispatch = static_cast<std::uint32_t>(epoch);
-  header.brief.records = static_cast<std::uint32_t>(records);
-  header.brief.tokens = static_cast<std::uint16_t>(tokens);
-  header.brief.layout = static_cast<std::uint16_t>(a.layout);
-  header.brief.rows = header.rows;
-  header.brief.capacity = a.capacity;
+  if ((absent | shared.bad_routes) != 0 || overflow != 0) {
+    tell_report(&a, &coming, shared.bad_routes, overflow);
+  }
 }
 
 /// What keepers write: the handle. By a whole block.
@@ -269,17 +294,17 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
   const DispatchArgs& a = r.a;
   const bool cached = !kCommon && a.cached;
   const bool numbers = !cached && !drop;
+  // The first numbers rows, the others describe records.
   const bool first = crew.keeper == 0;
+  const bool describes = crew.keepers == 1 || !first;
+  const int above = crew.keepers == 1 ? 0 : 1;
   // There is none where there was no memory for it.
   const bool writes = !cached && (kCommon || a.handle != nullptr);
-  if (first && writes) {
-    if (kCommon || a.halves.send) {
-      write_routes<kCommon>(a, tokens, r.handle.topk_ids(), r.handle.topk_weights());
-    } else {
-      copy_routes(&a);
-      if (threadIdx.x == 0) shared.bad_routes = a.saved->bad_routes;
-    }
+  if (!kCommon && first && !cached && !a.halves.send) {
+    if (writes) copy_routes(&a);
+    if (threadIdx.x == 0) shared.bad_routes = a.saved->bad_routes;
   }
+  if (first && threadIdx.x == kBooksWarp * 32) begin_header(&a, drop, epoch, tokens);
   // By the last warps, while the first ones await counts.
   Coming& coming = shared.coming;
   read_cells(r, coming, kBlockWarps - 1 - warp, lane);
@@ -291,12 +316,13 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
   }
   __syncthreads();
   if (first && warp == 0) {
-    write_header(r, shared, drop, epoch, tokens, lane);
+    finish_header(r, shared, drop, epoch, tokens, lane);
   }
-  if (numbers) {
+  if (numbers && describes) {
+    const int among = crew.keepers - above;
     describe_records(r, coming, bases, patience,
-                     crew.keeper + (kBlockWarps - 1 - warp) * crew.keepers,
-                     crew.keepers * kBlockWarps, lane);
+                     crew.keeper - above + (kBlockWarps - 1 - warp) * among, among * kBlockWarps,
+                     lane);
   }
   // Rows that nobody takes: of all, of ranks that made another call, or that the handle does not know.
   const std::uint32_t all = (1U << r.g.ranks) - 1U;
@@ -356,7 +382,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const bool cached = !kCommon && a.cached;
   const bool rows = kCommon || a.rows;
   let_next_start();
-  if (threadIdx.x == kOpenWarp * 32) touch_parameters(a, &shared.parameters);
+  if (threadIdx.x == kTouchWarp * 32) touch_parameters(a, &shared.parameters);
   bool refused = !kCommon && a.refused;
   std::uint32_t signature = a.signature;
   if (cached && !refused) {
@@ -369,8 +395,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const int tokens = refused || !sends ? 0 : a.tokens;
   const RouteTable table(shared_memory, g.experts, tokens, route_shift(g.top_k));
   const int places = tokens << table.shift;
-  const Crew crew((places + kBlockThreads - 1) / kBlockThreads,
-                  max((tokens + kBlockWarps - 1) / kBlockWarps, 1));
+  const Crew crew(1 + (places + kBlockThreads - 1) / kBlockThreads,
+                  2 + tokens / kBlockWarps);
   auto* const bases = reinterpret_cast<std::int32_t*>(shared_memory);
   // Pieces are numbered so that neighbours are on different multiprocessors.
   const int units = static_cast<int>(a.units_divisor.divisor);
@@ -382,12 +408,11 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       shared.bad_routes = shared.overflow_rows = 0;
       shared.repeats = false;
     }
-    if (threadIdx.x < kPeersMax * kTokenWords) shared.reached[threadIdx.x] = 0;
     auto* const coming = reinterpret_cast<std::uint32_t*>(&shared.coming);
     if (threadIdx.x < sizeof(Coming) / 4) coming[threadIdx.x] = 0;
+    const int clear = crew.herald >= 0 ? table.clear_words(g.experts) : 0;
 #pragma unroll 1
-    for (int at = static_cast<int>(threadIdx.x); at < table.clear_words(g.experts);
-         at += kBlockThreads) {
+    for (int at = static_cast<int>(threadIdx.x); at < clear; at += kBlockThreads) {
       table.notes[at] = 0;
     }
     __syncthreads();
@@ -411,14 +436,19 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       id = load_route<kCommon>(a, token, lane);
     }
     if (!opened) {
-      const int header = crew.herald * kBlockThreads + static_cast<int>(threadIdx.x);
+      const HeaderShare share(crew);
+      const int header = share.index * kBlockThreads + static_cast<int>(threadIdx.x);
       float weight = 0.0F;
-      if (crew.herald >= 0 && header < places) {
+      if (crew.herald >= 0 && share.index >= 0 && header < places) {
         weight = route_weight(a, header >> table.shift, header & ((1 << table.shift) - 1));
       }
       if (warp == kOpenWarp) open(g, Kind::dispatch, sends, a.timeout_ns, lane, shared.block);
-      if (crew.herald >= 0 || crew.keeper == 0) {
-        note_routes<kCommon>(a, table, &shared.bad_routes, &shared.repeats);
+      if (crew.herald >= 0) note_routes<kCommon>(a, table, &shared.repeats);
+      if (crew.keeper == 0 && sends && receives && !cached) {
+        const bool writes = kCommon || a.handle != nullptr;
+        const HandleArrays handle{a.handle, &a.handle_layout};
+        keep_routes<kCommon>(a, tokens, writes ? handle.topk_ids() : nullptr,
+                             writes ? handle.topk_weights() : nullptr, &shared.bad_routes);
       }
       __syncthreads();
       const Progress progress = sends ? shared.block.sent : shared.block.received;
@@ -429,6 +459,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       if (sends && crew.herald >= 0) {
         send_heralds<kCommon>(a, table, crew, shared, {tag, signature, bank}, refused, weight, warp,
                               lane);
+      }
+      // Before this block sends anything: a release waits for what was sent before.
+      if (sends && crew.herald == 0 && warp == kOpenWarp) {
+        tell(g, Kind::dispatch, shared.block.received.epoch, skipped, lane);
       }
       if (kCommon && warp == kCloseWarp) {
         close(g, Kind::dispatch, Halves{true, true}, shared.block, lane);
@@ -442,7 +476,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   }
 
   if (!receives && !cached && crew.herald == 0) {
-    write_routes<kCommon>(a, tokens, a.saved->ids, a.saved->weights);
+    keep_routes<kCommon>(a, tokens, a.saved->ids, a.saved->weights, &shared.bad_routes);
+    __syncthreads();
     if (threadIdx.x == 0) a.saved->bad_routes = shared.bad_routes;
   }
   if (receives) {
@@ -475,7 +510,7 @@ bool is_common(const DispatchArgs& a) {
                             a.codec.group == kCommonGroup;
   return contiguous && (a.codec.kind != CodecKind::fp8 || plain_scales) && a.aligned && a.rows &&
          a.halves.send && a.halves.receive && !a.refused && !a.cached && !a.drop &&
-         !a.zero_padding && a.mask == nullptr && a.x_dtype != DType::f32;
+         !a.zero_padding && a.mask == nullptr && a.x_dtype == DType::bf16;
 }
 
 /// Few tokens: small pieces for many warps. Many: fewer pieces than warps.

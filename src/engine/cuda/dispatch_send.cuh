@@ -50,7 +50,8 @@ struct Fp8Encoder {
     for (int i = 0; i < kInput; ++i) {
       const uint4 word = source.words[i];
       if constexpr (kInput == 2) {
-        floats_of_halves(word, a.x_dtype, *reinterpret_cast<float(*)[8]>(&v[8 * i]));
+        floats_of_halves(word, kCommon ? DType::bf16 : a.x_dtype,
+                         *reinterpret_cast<float(*)[8]>(&v[8 * i]));
       } else {
         v[4 * i] = __uint_as_float(word.x);
         v[4 * i + 1] = __uint_as_float(word.y);
@@ -124,7 +125,10 @@ struct RawEncoder {
   static __device__ void encode(const DispatchArgs& a, const Source& source, uint4 (&out)[kVectors],
                                 float& /*scale*/) {
 #pragma unroll
-    for (int j = 0; j < kVectors; ++j) out[j] = never_empty(source.packets[j], nan_word(a.x_dtype));
+    for (int j = 0; j < kVectors; ++j) {
+      out[j] =
+          never_empty(source.packets[j], nan_word(kCommon ? DType::bf16 : a.x_dtype));
+    }
   }
 };
 
@@ -317,14 +321,13 @@ __device__ __forceinline__ HeaderRoute header_route(const Geometry& g, int id, i
 /// route.
 template <bool kCommon>
 __device__ __forceinline__ void send_headers(const DispatchArgs& a, const RouteTable& table,
-                                             bool repeats, const Crew& crew, float weight,
+                                             bool repeats, int first, int step, float weight,
                                              const Stamp& stamp, std::uint32_t skipped) {
   const Geometry& g = a.geometry;
   const int places = table.tokens << table.shift;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int first = crew.herald * kBlockThreads + static_cast<int>(threadIdx.x);
 #pragma unroll 1
-  for (int at = first; at - lane < places; at += crew.heralds * kBlockThreads) {
+  for (int at = first; at - lane < places; at += step) {
     const int token = at >> table.shift;
     const int k = at & ((1 << table.shift) - 1);
     const bool exists = at < places && k < g.top_k;

@@ -19,6 +19,8 @@ struct Block {
 /// Warps that do more than their share.
 inline constexpr int kOpenWarp = kBlockWarps / 2;
 inline constexpr int kCloseWarp = kBlockWarps / 2 - 1;
+inline constexpr int kTouchWarp = kBlockWarps / 2 - 2;
+inline constexpr int kBooksWarp = kBlockWarps / 2 - 3;
 
 /// Reads where a block stands and, before it sends, waits until what it overwrites has been read: the
 /// guard. By one warp of every block; lane r watches peer r.
@@ -122,23 +124,28 @@ inline constexpr int kTokensShift = 10;
 static_assert(kTokensMax <= kNumber);
 }  // namespace cell_word
 
-/// Tells `peer` that `records` come, of kind `flags` or 0. `bits`: [kTokenWords] of tokens, if there
-/// are any. `packets`: of one record. By one warp.
+/// Tells `peer` what comes: `word`, and `packets` of one record. kTokens: with a bit for every token,
+/// of which lane w has those of the w-th 32. By one warp.
+template <bool kTokens>
 __device__ __forceinline__ void send_cell(const Geometry& g, int peer, protocol::CellKind kind,
                                           int bank, std::uint32_t tag, std::uint32_t word,
-                                          std::uint32_t signature, int packets,
-                                          const std::uint32_t* bits, int lane) {
-  if (lane >=
-      (bits == nullptr ? window::kFormPacket + 1 : window::cell_packets(g.layout.shape().tokens))) {
-    return;
+                                          std::uint32_t signature, int packets, std::uint32_t bits,
+                                          int lane) {
+  int all = window::kFormPacket + 1;
+  uint4 packet = make_uint4(tag, word, signature, bits);
+  if constexpr (kTokens) {
+    all = window::cell_packets(g.layout.shape().tokens);
+    packet.w = __shfl_sync(~0U, bits, 0);
+    const int from = (1 + 3 * (lane - window::kFormPacket - 1)) & 31;
+    const std::uint32_t first = __shfl_sync(~0U, bits, from);
+    const std::uint32_t second = __shfl_sync(~0U, bits, (from + 1) & 31);
+    const std::uint32_t third = __shfl_sync(~0U, bits, (from + 2) & 31);
+    if (lane > window::kFormPacket) packet = make_uint4(tag, first, second, third);
   }
-  uint4 packet = make_uint4(tag, word, signature, bits == nullptr ? 0U : bits[0]);
-  if (lane == window::kFormPacket)
+  if (lane == window::kFormPacket) {
     packet = make_uint4(tag, static_cast<std::uint32_t>(packets), 0, 0);
-  if (lane > window::kFormPacket) {
-    const std::uint32_t* const three = bits + 1 + 3 * (lane - window::kFormPacket - 1);
-    packet = make_uint4(tag, three[0], three[1], three[2]);
   }
+  if (lane >= all) return;
   store_packet(out_at(g, peer, g.layout.cell(kind, bank)) + lane * window::kPacketBytes, packet);
 }
 

@@ -97,11 +97,11 @@ __device__ __forceinline__ bool is_duplicate(int id, int lane) {
   return id >= 0 && __ffs(static_cast<int>(same)) - 1 < lane;
 }
 
-/// Notes all routes of the table, how many are bad, and whether a token has several to one expert (where
-/// there are notes), by a whole block.
+/// Notes all routes of the table, and whether a token has several to one expert (where there are notes),
+/// by a whole block.
 template <bool kCommon>
 __device__ __forceinline__ void note_routes(const DispatchArgs& a, const RouteTable& table,
-                                            std::uint32_t* bad_routes, bool* repeats) {
+                                            bool* repeats) {
   const int shift = table.shift;
   const int places = table.tokens << shift;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -109,7 +109,6 @@ __device__ __forceinline__ void note_routes(const DispatchArgs& a, const RouteTa
   for (int at = static_cast<int>(threadIdx.x); at - lane < places; at += kBlockThreads) {
     const int token = at >> shift;
     const int id = at < places ? load_route<kCommon>(a, token, at & ((1 << shift) - 1)) : kNoRoute;
-    if (id == kBadRoute) atomicAdd(bad_routes, 1U);
     if (table.words != 0) {
       const std::uint32_t bit = 1U << (token % 32);
       if (id >= 0 && (atomicOr(&table.notes[id * table.words + token / 32], bit) & bit) != 0) {
@@ -150,21 +149,17 @@ __device__ __noinline__ int count_before(const DispatchArgs* a, int token, int i
   return position;
 }
 
-/// Fills reached[R][kTokenWords] (bit t: token t goes to the rank), by a whole block.
-__device__ __forceinline__ void mark_reached(const RouteTable& table, int ranks,
-                                             std::uint32_t* reached, int warp, int lane) {
+/// Which tokens go to `rank`: lane w has the bits of the w-th 32. By one warp.
+__device__ __forceinline__ std::uint32_t tokens_to(const RouteTable& table, int rank, int lane) {
+  std::uint32_t own = 0;
 #pragma unroll 1
-  for (int word = kBlockWarps - 1 - warp; word * 32 < table.tokens; word += kBlockWarps) {
+  for (int word = 0; word * 32 < table.tokens; ++word) {
     const int token = word * 32 + lane;
-    const std::uint32_t mask = token < table.tokens ? table.masks[token] : 0;
-    std::uint32_t own = 0;
-#pragma unroll 1
-    for (int rank = 0; rank < ranks; ++rank) {
-      const std::uint32_t tokens = __ballot_sync(~0U, (mask >> rank) & 1U);
-      if (lane == rank) own = tokens;
-    }
-    if (lane < ranks) reached[lane * kTokenWords + word] = own;
+    const bool goes = token < table.tokens && ((table.masks[token] >> rank) & 1U) != 0;
+    const std::uint32_t bits = __ballot_sync(~0U, goes);
+    if (lane == word) own = bits;
   }
+  return own;
 }
 
 }  // namespace sluice::engine::cuda
