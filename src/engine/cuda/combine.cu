@@ -86,7 +86,6 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     combine_kernel(const __grid_constant__ CombineArgs a) {
   constexpr bool kCommon = Traits::kCommon;
   __shared__ Block block;
-  __shared__ std::uint32_t parameters;
   const Geometry& g = a.geometry;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -94,7 +93,6 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const bool sends = kCommon || a.halves.send;
   const bool receives = kCommon || a.halves.receive;
   let_next_start();
-  if (threadIdx.x == kTouchWarp * 32) touch_parameters(a, &parameters);
 
   const int steps = static_cast<int>(a.steps_divisor.divisor);
   const int places = g.ranks * g.layout.shape().tokens;  // of records in a handle

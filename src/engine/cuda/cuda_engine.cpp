@@ -160,6 +160,7 @@ class CudaEngine final : public Engine {
       args.handle_copy = static_cast<std::byte*>(outputs.handle.data());
     }
     args.report = outputs.report;
+    args.header = known_header(args);
     const Status launched = run(args, pending.sent ? outputs.stream : request.stream);
     if (received.status.ok()) received.status = take_error(launched);
     ++statistics_.dispatches;
@@ -266,7 +267,6 @@ class CudaEngine final : public Engine {
     args.alignment = request.placement.alignment;
     args.capacity = request.placement.capacity;
     args.handle_layout = handle_layout_;
-    args.handle_tokens = config_.tokens_max;
     args.codec = request.codec;
     const int hidden = config_.shape.hidden;
     args.units_divisor = Divisor((hidden + window::kUnitElements - 1) / window::kUnitElements);
@@ -316,6 +316,25 @@ class CudaEngine final : public Engine {
       args.mask_stride[1] = request.mask.dims == 2 ? request.mask.strides[1] : 0;
     }
     return args;
+  }
+
+  /// Of the handle that a dispatch makes.
+  window::HandleHeader known_header(const DispatchArgs& args) const {
+    window::HandleHeader header;
+    header.magic = window::kHandleMagic;
+    header.fingerprint = config_.fingerprint;
+    header.ranks = config_.ranks;
+    header.rank = config_.rank;
+    header.top_k = config_.shape.top_k;
+    header.local_experts = config_.local_experts();
+    header.max_tokens = config_.tokens_max;
+    header.tokens = args.refused ? 0 : args.tokens;
+    header.refused = args.drop ? 1 : 0;
+    header.weights_given = args.weights_given ? 1 : 0;
+    header.layout = static_cast<std::uint8_t>(args.layout);
+    header.alignment = args.alignment;
+    header.capacity = args.capacity;
+    return header;
   }
 
   Handle take_handle(const Handle& given) {

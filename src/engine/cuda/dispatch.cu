@@ -193,29 +193,20 @@ __device__ __noinline__ void write_no_rows(const DispatchArgs* a) {
   }
 }
 
-/// What is known of a handle, and of a report, before anything has come. By one thread.
-__device__ __noinline__ void begin_header(const DispatchArgs* a, bool drop, std::uint64_t epoch,
-                                          int tokens) {
-  if (a->report != nullptr) *a->report = Report();
-  if (a->handle == nullptr || a->cached) return;
-  const Geometry& g = a->geometry;
-  auto& header = *reinterpret_cast<window::HandleHeader*>(a->handle);
-  header.magic = window::kHandleMagic;
-  header.fingerprint = g.fingerprint;
-  header.dispatch = epoch;
-  header.ranks = g.ranks;
-  header.rank = g.rank;
-  header.top_k = g.top_k;
-  header.local_experts = g.local_experts;
-  header.max_tokens = a->handle_tokens;
-  header.tokens = tokens;
-  header.refused = drop ? 1 : 0;
-  header.weights_given = a->weights_given ? 1 : 0;
-  header.layout = static_cast<std::uint8_t>(a->layout);
-  header.alignment = a->alignment;
-  header.capacity = a->capacity;
-  header.accepted = RankSet();
-  header.report = Report();
+/// What is known of a handle, and of a report, before anything has come. By one warp.
+__device__ __forceinline__ void begin_header(const DispatchArgs& a, bool writes, int lane) {
+  constexpr int kReportWords = sizeof(Report) / 8;
+  static_assert(kReportWords <= 32);
+  if (a.report != nullptr && lane < kReportWords) {
+    reinterpret_cast<std::uint64_t*>(a.report)[lane] = 0;  // As Report() has it.
+  }
+  constexpr int kHeaderWords = sizeof(window::HandleHeader) / 8;
+  static_assert(kHeaderWords <= 64);
+  if (!writes) return;
+  const auto* const from = reinterpret_cast<const std::uint64_t*>(&a.header);
+  auto* const to = reinterpret_cast<std::uint64_t*>(a.handle);
+#pragma unroll
+  for (int at = lane; at < kHeaderWords; at += 32) to[at] = from[at];
 }
 
 /// Something to report, to all who are told.
@@ -242,7 +233,7 @@ __device__ __noinline__ void tell_report(const DispatchArgs* a, const Coming* co
 /// The rest of the handle's header, and where every source's records begin, by one warp of the first
 /// keeper after number_rows().
 __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& shared, bool drop,
-                                              std::uint64_t epoch, int tokens, int lane) {
+                                              std::uint64_t epoch, int lane) {
   const DispatchArgs& a = r.a;
   const Geometry& g = r.g;
   const Coming& coming = shared.coming;
@@ -267,13 +258,14 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
   if (writes) {
     r.handle.source_offsets()[0] = 0;
     window::HandleHeader& header = *r.handle.header();
+    header.dispatch = epoch;
     header.records = records;
     header.rows = rows;
     header.accepted.words[0] = drop ? 0 : ((1U << g.ranks) - 1U) & ~absent;
     auto* const brief = reinterpret_cast<uint4*>(&header.brief);
     const auto dispatch = static_cast<std::uint32_t>(epoch);
     brief[0] = make_uint4(drop ? 0 : g.handle_key, dispatch, static_cast<std::uint32_t>(records),
-                          static_cast<std::uint32_t>(tokens) |
+                          static_cast<std::uint32_t>(a.header.tokens) |
                               static_cast<std::uint32_t>(a.layout) << 16);
     brief[1] = make_uint4(static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(rows >> 32),
                           static_cast<std::uint32_t>(a.capacity),
@@ -290,7 +282,7 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
 template <bool kCommon>
 __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, Shared& shared,
                                            std::int32_t* bases, bool drop, std::uint64_t epoch,
-                                           int tokens, int warp, int lane) {
+                                           int warp, int lane) {
   const DispatchArgs& a = r.a;
   const bool cached = !kCommon && a.cached;
   const bool numbers = !cached && !drop;
@@ -304,7 +296,7 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
     if (writes) copy_routes(&a);
     if (threadIdx.x == 0) shared.bad_routes = a.saved->bad_routes;
   }
-  if (first && threadIdx.x == kBooksWarp * 32) begin_header(&a, drop, epoch, tokens);
+  if (first && warp == kBooksWarp) begin_header(a, writes, lane);
   // By the last warps, while the first ones await counts.
   Coming& coming = shared.coming;
   read_cells(r, coming, kBlockWarps - 1 - warp, lane);
@@ -314,15 +306,16 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
   } else if (first && writes) {
     write_no_rows(&a);
   }
+  const int among = crew.keepers - above;
+  const int index = crew.keeper - above + (kBlockWarps - 1 - warp) * among;
+  uint4 ahead = make_uint4(0, 0, 0, 0);
+  if (numbers && describes) ahead = header_ahead(r, index, lane);
   __syncthreads();
   if (first && warp == 0) {
-    finish_header(r, shared, drop, epoch, tokens, lane);
+    finish_header(r, shared, drop, epoch, lane);
   }
   if (numbers && describes) {
-    const int among = crew.keepers - above;
-    describe_records(r, coming, bases, patience,
-                     crew.keeper - above + (kBlockWarps - 1 - warp) * among, among * kBlockWarps,
-                     lane);
+    describe_records(r, coming, bases, patience, index, among * kBlockWarps, ahead, lane);
   }
   // Rows that nobody takes: of all, of ranks that made another call, or that the handle does not know.
   const std::uint32_t all = (1U << r.g.ranks) - 1U;
@@ -484,8 +477,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     const Receipt receipt{a, g, {a.handle, &a.handle_layout}, tag, signature, skipped, bank};
     if (crew.keeper >= 0) {
       __syncthreads();  // The route table is read no more.
-      keep_books<kCommon>(receipt, crew, shared, bases, drop, epoch, refused ? 0 : a.tokens, warp,
-                          lane);
+      keep_books<kCommon>(receipt, crew, shared, bases, drop, epoch, warp, lane);
     } else if (a.layout == Layout::expert_major && !cached && !drop) {
       Patience patience(g, a.timeout_ns);
       number_rows(receipt, bases, false, shared, patience);

@@ -298,7 +298,7 @@ __device__ __forceinline__ int take_units(const Receipt& r, int source, int toke
 #pragma unroll 1
   for (;;) {
     // Everything is asked for at once, whether or not there is such a record.
-    header = load_packet(header_at);  // Pairs with send_header() of the source.
+    header = load_packet(header_at);  // Pairs with send_route() of the source.
     const uint4 cell = load_packet(cell_at);
     piece.load(a);
     if (__all_sync(~0U, header.x == r.tag)) break;
@@ -389,10 +389,25 @@ __device__ __forceinline__ void read_cells(const Receipt& r, Coming& coming, int
   }
 }
 
-/// Writes the handle's entries of all records, by the keepers: warp `index` of `warps`.
+/// Where a source's packet about this lane's route of a token lies.
+__device__ __forceinline__ const std::byte* header_of(const Receipt& r, int source, int token,
+                                                      int lane) {
+  const Geometry& g = r.g;
+  return in_at(g, source, g.layout.route(r.bank, token, lane < g.top_k ? lane : 0));
+}
+
+/// The header that warp `index` needs first in describe_records(), if it has come already.
+__device__ __forceinline__ uint4 header_ahead(const Receipt& r, int index, int lane) {
+  const int token = quotient(index, r.g.ranks_divisor);
+  if (token >= r.g.layout.shape().tokens) return make_uint4(~r.tag, 0, 0, 0);
+  return load_packet(header_of(r, index - token * r.g.ranks, token, lane));
+}
+
+/// Writes the handle's entries of all records, by the keepers: warp `index` of `warps`. `ahead`: see
+/// header_ahead().
 __device__ __forceinline__ void describe_records(const Receipt& r, const Coming& coming,
                                                  const std::int32_t* bases, Patience& patience,
-                                                 int index, int warps, int lane) {
+                                                 int index, int warps, uint4 ahead, int lane) {
   const Geometry& g = r.g;
 #pragma unroll 1
   for (int item = index;; item += warps) {
@@ -401,9 +416,9 @@ __device__ __forceinline__ void describe_records(const Receipt& r, const Coming&
     const int source = item - token * g.ranks;
     const std::uint32_t* const tokens = coming.tokens + source * kTokenWords;
     if (((tokens[token / 32] >> (token % 32)) & 1U) == 0) continue;
-    const std::byte* const header_at =
-        in_at(g, source, g.layout.route(r.bank, token, lane < g.top_k ? lane : 0));
-    uint4 header = load_packet(header_at);  // Pairs with send_header() of the source.
+    const std::byte* const header_at = header_of(r, source, token, lane);
+    // Pairs with send_route() of the source.
+    uint4 header = item == index ? ahead : load_packet(header_at);
     int before = lane < source ? coming.records[lane] : 0;
     if (lane < kTokenWords) before += __popc(tokens[lane] & low_bits(token - 32 * lane));
     const int record = __reduce_add_sync(~0U, before);

@@ -166,7 +166,7 @@ struct DispatchArgs {
   bool whole_scales = false;  // Scales of a unit: 16 bytes at a time.
   std::byte* handle = nullptr;
   window::HandleLayout handle_layout{1, 1, 1, 1};
-  int handle_tokens = 0;
+  window::HandleHeader header;       // What is known of it before the dispatch.
   std::byte* handle_copy = nullptr;  // of a cached dispatch
   Report* report = nullptr;
   /// Halves apart: routing as used, which the send half leaves for the receive half.

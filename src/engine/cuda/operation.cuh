@@ -104,7 +104,8 @@ struct Crew {
   }
 };
 
-/// Parameters lie in a cold cache: asks for all of them at once. By one thread.
+/// Parameters lie in a cold cache: asks for all of them at once. By one thread, in a kernel that starts
+/// well before it may do anything; in one that does not, it would only be in the way.
 template <typename Args>
 __device__ __forceinline__ void touch_parameters(const Args& args, std::uint32_t* sink) {
   constexpr std::size_t kLine = 64;
