@@ -17,7 +17,9 @@ class Place {
   virtual void adapt(CommunicatorOptions& /*options*/) const {}
   virtual void* stream() const noexcept { return nullptr; }
   /// Memory of the device, freed with the place; null where that is the host's own memory.
-  virtual Result<std::byte*> take(std::size_t /*bytes*/) { return static_cast<std::byte*>(nullptr); }
+  virtual Result<std::byte*> take(std::size_t /*bytes*/) {
+    return static_cast<std::byte*>(nullptr);
+  }
   /// Between the host and memory of take(), after everything that was queued.
   virtual Status write(std::byte* /*to*/, const std::byte* /*from*/, std::size_t /*bytes*/) {
     return {};

@@ -150,16 +150,15 @@ void print_table(const Results& results, std::FILE* out) {
     for (const Line& line : lines_of(result)) {
       // Bytes that nobody counted are not none.
       const bool counted = line.wire > 0.0;
-      fmt::print(out,
-                 "  {:<18} {:<9} {:>12} {:>12} {:>10.{}f} {:>10.{}f} {:>10.{}f} {:>10.{}f} {:>7} "
-                 "{:>7}\n",
-                 result.name, line.operation, counted ? std::to_string(whole(line.wire)) : "-",
-                 whole(line.naive), line.us.min, digits, line.us.p50, digits, line.us.p99, digits,
-                 line.us.max, digits,
-                 counted
-                     ? fmt::format("{:.2f}", gigabytes_per_second(line.wire, line.us.p50))
-                     : "-",
-                 wrong);
+      fmt::print(
+          out,
+          "  {:<18} {:<9} {:>12} {:>12} {:>10.{}f} {:>10.{}f} {:>10.{}f} {:>10.{}f} {:>7} "
+          "{:>7}\n",
+          result.name, line.operation, counted ? std::to_string(whole(line.wire)) : "-",
+          whole(line.naive), line.us.min, digits, line.us.p50, digits, line.us.p99, digits,
+          line.us.max, digits,
+          counted ? fmt::format("{:.2f}", gigabytes_per_second(line.wire, line.us.p50)) : "-",
+          wrong);
     }
   }
   for (const FloorPart& part : results.floor) {

@@ -128,11 +128,9 @@ Status SluiceContestant::allocate_inputs() {
       !status) {
     return status;
   }
-  if (Status status =
-          place(sets * routes * 4, false, ids_, device,
-                [&](std::byte* to) {
-                  copy_sets(to, [&](int set) { return workload_.ids(set, rank); });
-                });
+  if (Status status = place(
+          sets * routes * 4, false, ids_, device,
+          [&](std::byte* to) { copy_sets(to, [&](int set) { return workload_.ids(set, rank); }); });
       !status) {
     return status;
   }
@@ -216,19 +214,19 @@ Status SluiceContestant::dispatch(int set, int handle) {
   dispatch_outputs_.handle =
       Handle(handles_.device() + static_cast<std::size_t>(handle) * handle_stride_,
              communicator_.handle_bytes(), place_.device());
-  received_ = communicator_.dispatch(
-      x(set),
-      view(ids_.device() + static_cast<std::size_t>(set * routes) * 4, DType::i32, case_.tokens,
-           case_.top_k),
-      case_.weights_at_combine ? ConstTensorView() : weights(set), dispatch_options_,
-      dispatch_outputs_);
+  received_ =
+      communicator_.dispatch(x(set),
+                             view(ids_.device() + static_cast<std::size_t>(set * routes) * 4,
+                                  DType::i32, case_.tokens, case_.top_k),
+                             case_.weights_at_combine ? ConstTensorView() : weights(set),
+                             dispatch_options_, dispatch_outputs_);
   return complete(received_.status, received_.report, "dispatch");
 }
 
 Status SluiceContestant::combine(int set) {
   if (case_.weights_at_combine) combine_options_.weights = weights(set);
-  const CombineResult result = communicator_.combine(
-      y(set), received_.handle, combine_outputs_.out, combine_options_, combine_outputs_);
+  const CombineResult result = communicator_.combine(y(set), received_.handle, combine_outputs_.out,
+                                                     combine_options_, combine_outputs_);
   return complete(result.status, result.report, "combine");
 }
 

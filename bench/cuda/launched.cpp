@@ -100,9 +100,11 @@ class Launched final : public Contestant {
       if (Status status = run(operation, 0); !status) return status;
       if (way_ == Way::stream) continue;
       Chains& chains = chains_[operation == kPair ? 1 : 0];
-      Status status =
-          capture(stream_, [&] { return queue(operation, kHeadOperations); }, chains.head);
-      if (status) status = capture(stream_, [&] { return queue(operation, chain_); }, chains.body);
+      Status status = capture(
+          stream_, [&] { return queue(operation, kHeadOperations); }, chains.head);
+      if (status)
+        status = capture(
+            stream_, [&] { return queue(operation, chain_); }, chains.body);
       if (!status) return status;
     }
     return {};
@@ -192,9 +194,8 @@ Status measure_launched(Board& board, const Case& bench_case, const Contestants&
     progress.tick("measuring", iteration, bench_case.iterations);
     for (std::size_t turn = 0; turn < count; ++turn) {
       const std::size_t which = iteration % 2 == 0 ? turn : count - 1 - turn;
-      if (Status status =
-              sample_operations(board, static_cast<Launched&>(*contestants[which]),
-                                series_of(contestants, which), iteration);
+      if (Status status = sample_operations(board, static_cast<Launched&>(*contestants[which]),
+                                            series_of(contestants, which), iteration);
           !status) {
         return status;
       }

@@ -108,8 +108,7 @@ TEST_P(Mismatch, OfLayouts) {
     if (odd) {
       options.layout = layout() == Layout::expert_slab ? Layout::expert_major : Layout::expert_slab;
     }
-    call.take(
-        communicator.dispatch(call.x(), call.ids(), call.weights(), options, call.outputs()));
+    call.take(communicator.dispatch(call.x(), call.ids(), call.weights(), options, call.outputs()));
     findings.set_context("one rank calls with another layout: ");
     for (int peer = 0; peer < world.size(); ++peer) {
       expect_equal(findings, kReport, "report.mismatched names a rank",

@@ -47,9 +47,7 @@ std::vector<BadDispatch> bad_dispatches(const Shape& shape) {
        }},
       {"x without memory", [](auto& a) { a.x.data = nullptr; }},
       {"x in another device's memory",
-       [](auto& a) {
-         a.x.device = a.x.device == Device::cpu ? Device::cuda : Device::cpu;
-       }},
+       [](auto& a) { a.x.device = a.x.device == Device::cpu ? Device::cuda : Device::cpu; }},
       {"ids not given", [](auto& a) { a.ids = {}; }},
       {"ids of dtype f32", [](auto& a) { a.ids.dtype = DType::f32; }},
       {"ids with another K", [](auto& a) { a.ids.shape[1] -= 1; }},

@@ -8,6 +8,7 @@
 
 #include "support/compare.hpp"
 #include "support/data.hpp"
+#include "support/place.hpp"
 #include "support/random.hpp"
 #include "support/routing.hpp"
 
@@ -22,6 +23,7 @@ constexpr int kTopK = 4;
 constexpr int kHidden = 128;
 constexpr int kTokens = 12;
 constexpr std::size_t kElement = 2;  // bf16 in x, y and out
+constexpr std::size_t kRowsBytes = std::size_t{kTokens} * kHidden * kElement;
 
 enum Purpose : std::uint64_t { kCount, kRouting, kWeights, kData, kAnswers };
 
@@ -50,6 +52,13 @@ int answerer(const reference::DispatchProblem& problem, const reference::RankRow
              const reference::Row& row, int rank) {
   if (problem.layout == Layout::rank_major) return kExperts + rank;
   return rows.local_experts[at(row.local_expert)];
+}
+
+// The view, of memory of this rank's place.
+template <typename View>
+View here(View view) {
+  view.device = support::place().device();
+  return view;
 }
 
 RankSet others(const RankSet& all, int rank) {
@@ -119,27 +128,51 @@ Round make_round(const Terms& terms, int number) {
 }
 
 Member::Member(const Terms& terms, Communicator& communicator, support::Findings& findings)
-    : terms_(terms),
-      communicator_(communicator),
-      findings_(findings),
-      out_(kTokens * kHidden * kElement),
-      surviving_(kTokens) {
-  x_ = memory(kTokens * kHidden * kElement, own_x_);
+    : terms_(terms), communicator_(communicator), findings_(findings) {
+  x_ = input(kRowsBytes);
   const std::size_t rows = terms.layout == Layout::rank_major
                                ? at(terms.ranks) * kTokens
                                : at(terms.ranks) * kTokens * kExperts;
   y_bytes_ = rows * kHidden * kElement;
-  y_ = memory(y_bytes_, own_y_);
+  y_ = input(y_bytes_);
+  out_ = static_cast<std::byte*>(memory(kRowsBytes));
+  surviving_ = static_cast<float*>(memory(kTokens * sizeof(float)));
+  ids_ = static_cast<std::int64_t*>(memory(kTokens * kTopK * sizeof(std::int64_t)));
+  weights_ = static_cast<float*>(memory(kTokens * kTopK * sizeof(float)));
+  report_ = new (memory(sizeof(Report))) Report();
+  handle_ = memory(communicator_.handle_bytes());
 }
 
-void* Member::memory(std::size_t bytes, std::vector<std::byte>& own) {
-  if (terms_.registered) {
-    const Result<void*> allocated = communicator_.allocate(bytes);
-    if (allocated) return *allocated;
-    findings_.add("allocate: " + allocated.status().to_string());
+void* Member::memory(std::size_t bytes) {
+  owned_.push_back(support::place().allocate(bytes));
+  return owned_.back().get();
+}
+
+void* Member::input(std::size_t bytes) {
+  if (!terms_.registered) return memory(bytes);
+  const Result<void*> allocated = communicator_.allocate(bytes);
+  if (allocated) return *allocated;
+  findings_.add("allocate: " + allocated.status().to_string());
+  return memory(bytes);
+}
+
+// With a report, and rows that the host can read, wherever the rank's tensors are.
+Received Member::receive(const DispatchTicket& sent) {
+  support::Place& place = support::place();
+  DispatchOutputs outputs;
+  outputs.report = report_;
+  outputs.stream = place.stream();
+  outputs.handle = Handle(handle_, communicator_.handle_bytes(), place.device());
+  Received received = communicator_.receive_dispatch(sent, outputs);
+  place.finish();
+  received.report = *report_;
+  if (place.device() != Device::cpu && received.rows.given()) {
+    std::size_t bytes = kElement;
+    for (int d = 0; d < received.rows.dims; ++d) bytes *= at(received.rows.shape[at(d)]);
+    rows_ = place.read(received.rows.data, bytes);
+    received.rows.data = rows_.data();
   }
-  own.resize(bytes);
-  return own.data();
+  return received;
 }
 
 ConstTensorView Member::make_y(const Round& round, const reference::RankRows& rows) {
@@ -152,10 +185,10 @@ ConstTensorView Member::make_y(const Round& round, const reference::RankRows& ro
                 elements.size());
   }
   if (terms_.layout == Layout::expert_slab) {
-    return {y_, DType::bf16, communicator_.local_experts(), std::int64_t{terms_.ranks} * kTokens,
-            kHidden};
+    return here<ConstTensorView>({y_, DType::bf16, communicator_.local_experts(),
+                                  std::int64_t{terms_.ranks} * kTokens, kHidden});
   }
-  return {y_, DType::bf16, rows.row_count, kHidden};
+  return here<ConstTensorView>({y_, DType::bf16, rows.row_count, kHidden});
 }
 
 void Member::check_received(const Received& received, const reference::Dispatched& view) {
@@ -204,11 +237,11 @@ void Member::check_combined(const Round& round, const CombineResult& result) {
                         result.report.lost_routes);
   const std::int64_t tokens = round.problem.inputs[at(rank)].tokens;
   support::expect_values(findings_, "Loss", "surviving_weight", expected.surviving_weight,
-                         ConstTensorView(surviving_.data(), DType::f32, tokens));
+                         ConstTensorView(surviving_, DType::f32, tokens));
   for (std::int64_t token = 0; token < tokens; ++token) {
     const std::size_t row = at(token) * kHidden * kElement;
     support::expect_row(findings_, "Combine", fmt::format("token {}", token), DType::bf16,
-                        expected.out.data() + row, out_.data() + row, kHidden);
+                        expected.out.data() + row, out_ + row, kHidden);
   }
 }
 
@@ -217,7 +250,9 @@ RoundResult Member::run(const Round& round, const RoundOptions& options) {
   const reference::RankInput& input = round.problem.inputs[at(rank)];
   RoundResult result;
   Clock::time_point began;
+  support::Place& place = support::place();
   const auto stage = [&](Stage now) {
+    place.finish();
     result.longest_half =
         std::max(result.longest_half,
                  now == Stage::dispatch_send ? Clock::duration::zero() : Clock::now() - began);
@@ -226,32 +261,40 @@ RoundResult Member::run(const Round& round, const RoundOptions& options) {
   };
 
   if (!input.x.empty()) std::memcpy(x_, input.x.data(), input.x.size());
+  std::copy(input.topk_ids.begin(), input.topk_ids.end(), ids_);
+  std::copy(input.topk_weights.begin(), input.topk_weights.end(), weights_);
   DispatchOptions dispatch_options;
+  dispatch_options.stream = place.stream();
   dispatch_options.deadline = options.dispatch_deadline;
   stage(Stage::dispatch_send);
   const DispatchTicket sent = communicator_.send_dispatch(
-      {x_, DType::bf16, input.tokens, kHidden},
-      {input.topk_ids.data(), DType::i64, input.tokens, kTopK},
-      {input.topk_weights.data(), DType::f32, input.tokens, kTopK}, dispatch_options);
+      here<ConstTensorView>({x_, DType::bf16, input.tokens, kHidden}),
+      here<ConstTensorView>({ids_, DType::i64, input.tokens, kTopK}),
+      here<ConstTensorView>({weights_, DType::f32, input.tokens, kTopK}), dispatch_options);
   stage(Stage::dispatch_receive);
-  Received received = communicator_.receive_dispatch(sent);
+  const Received received = receive(sent);
   result.dispatch_missing = received.report.missing;
   const reference::Dispatched view =
       reference::dispatch(without(round.problem, others(result.dispatch_missing, rank)));
   if (options.check) check_received(received, view);
 
   const ConstTensorView y = make_y(round, view.ranks[at(rank)]);
-  std::memset(out_.data(), 0xFF, out_.size());
-  std::fill(surviving_.begin(), surviving_.end(), -1.0F);
+  std::memset(out_, 0xFF, kRowsBytes);
+  std::fill_n(surviving_, kTokens, -1.0F);
   CombineOptions combine_options;
+  combine_options.stream = place.stream();
   combine_options.deadline = options.combine_deadline;
   CombineOutputs outputs;
-  outputs.out = {out_.data(), DType::bf16, input.tokens, kHidden};
-  outputs.surviving_weight = {surviving_.data(), DType::f32, input.tokens};
+  outputs.out = here<TensorView>({out_, DType::bf16, input.tokens, kHidden});
+  outputs.surviving_weight = here<TensorView>({surviving_, DType::f32, input.tokens});
+  outputs.report = report_;
+  outputs.stream = place.stream();
   stage(Stage::combine_send);
   const CombineTicket ticket = communicator_.send_combine(y, received.handle, combine_options);
   stage(Stage::combine_receive);
-  const CombineResult combined = communicator_.receive_combine(ticket, outputs);
+  CombineResult combined = communicator_.receive_combine(ticket, outputs);
+  place.finish();
+  combined.report = *report_;
   result.combine_missing = combined.report.missing;
   stage(Stage::end);
   if (options.check) check_combined(round, combined);

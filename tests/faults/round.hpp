@@ -59,7 +59,10 @@ class Member {
   RoundResult run(const Round& round, const RoundOptions& options = {});
 
  private:
-  void* memory(std::size_t bytes, std::vector<std::byte>& own);
+  /// That peers may read, if the terms say so.
+  void* input(std::size_t bytes);
+  void* memory(std::size_t bytes);
+  Received receive(const DispatchTicket& sent);
   ConstTensorView make_y(const Round& round, const reference::RankRows& rows);
   void check_received(const Received& received, const reference::Dispatched& view);
   void check_combined(const Round& round, const CombineResult& result);
@@ -67,11 +70,17 @@ class Member {
   Terms terms_;
   Communicator& communicator_;
   support::Findings& findings_;
-  std::vector<std::byte> own_x_, own_y_, out_;
-  std::vector<float> surviving_;
+  std::vector<std::shared_ptr<void>> owned_;
   void* x_ = nullptr;
   void* y_ = nullptr;
   std::size_t y_bytes_ = 0;
+  std::byte* out_ = nullptr;
+  float* surviving_ = nullptr;
+  std::int64_t* ids_ = nullptr;
+  float* weights_ = nullptr;
+  Report* report_ = nullptr;
+  void* handle_ = nullptr;
+  std::vector<std::byte> rows_;  // A copy, of rows that the host cannot read.
 };
 
 /// "{1, 3}"

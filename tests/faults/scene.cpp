@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "support/place.hpp"
+
 namespace sluice::faults {
 namespace {
 
@@ -71,6 +73,11 @@ void expect_missing_or_late(Findings& findings, const char* operation, const Ran
   if (seen != expected && seen != allowed) expect_missing(findings, operation, expected, seen);
 }
 
+CommunicatorOptions adapted(CommunicatorOptions options) {
+  support::place().adapt(options);
+  return options;
+}
+
 /// One rank of a scene, joined.
 class Rank {
  public:
@@ -79,7 +86,7 @@ class Rank {
 
   bool create() {
     Result<Communicator> made =
-        Communicator::create(world_, shape_of(scene_.terms), options_of(scene_.terms));
+        Communicator::create(world_, shape_of(scene_.terms), adapted(options_of(scene_.terms)));
     if (!made) {
       findings_.add("Communicator::create: " + made.status().to_string());
       return false;
@@ -217,7 +224,7 @@ support::RunOptions run_options() {
 
 support::RunResult run_killed(const Scene& scene) {
   const auto body = [&](World& world, Findings& findings) { killed_body(scene, world, findings); };
-  return support::run_as_processes(scene.terms.ranks, body, run_options());
+  return support::run_as_processes(scene.terms.ranks, in_its_place(body), run_options());
 }
 
 support::RunResult run_frozen(const Scene& scene) {
@@ -233,7 +240,7 @@ support::RunResult run_frozen(const Scene& scene) {
       frozen_bystander(scene, world, rank, frozen, findings);
     }
   };
-  return support::run_as_processes(scene.terms.ranks, body, run_options());
+  return support::run_as_processes(scene.terms.ranks, in_its_place(body), run_options());
 }
 
 std::vector<std::string> unexpected(const support::RunResult& result, const Scene& scene) {

@@ -29,6 +29,9 @@ support::RunResult run_killed(const Scene& scene);
 /// alone, while they make `rounds_after` more rounds. The round of the fault has short deadlines.
 support::RunResult run_frozen(const Scene& scene);
 
+/// What every rank's process does around `body`: where its tensors lie. Of each executable its own.
+support::RankBody in_its_place(support::RankBody body);
+
 /// What `run_killed` and `run_frozen` found, without the deaths that were meant.
 std::vector<std::string> unexpected(const support::RunResult& result, const Scene& scene);
 

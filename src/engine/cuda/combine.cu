@@ -44,7 +44,8 @@ __device__ __forceinline__ void send_cells(const Combine& c, bool usable, std::u
                  ? static_cast<std::uint32_t>(offsets[warp + 1] - offsets[warp])
                  : cell_word::kNothing;
     }
-    send_cell<false>(g, warp, CellKind::combine, c.bank, c.tag, word, c.signature, packets, 0, lane);
+    send_cell<false>(g, warp, CellKind::combine, c.bank, c.tag, word, c.signature, packets, 0,
+                     lane);
   }
   if (warp == kOpenWarp) tell(g, Kind::combine, received, c.suspects, lane);
 }

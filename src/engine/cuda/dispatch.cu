@@ -264,9 +264,9 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
     header.accepted.words[0] = drop ? 0 : ((1U << g.ranks) - 1U) & ~absent;
     auto* const brief = reinterpret_cast<uint4*>(&header.brief);
     const auto dispatch = static_cast<std::uint32_t>(epoch);
-    brief[0] = make_uint4(drop ? 0 : g.handle_key, dispatch, static_cast<std::uint32_t>(records),
-                          static_cast<std::uint32_t>(a.header.tokens) |
-                              static_cast<std::uint32_t>(a.layout) << 16);
+    brief[0] = make_uint4(
+        drop ? 0 : g.handle_key, dispatch, static_cast<std::uint32_t>(records),
+        static_cast<std::uint32_t>(a.header.tokens) | static_cast<std::uint32_t>(a.layout) << 16);
     brief[1] = make_uint4(static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(rows >> 32),
                           static_cast<std::uint32_t>(a.capacity),
                           static_cast<std::uint32_t>(a.capacity >> 32));
@@ -388,8 +388,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const int tokens = refused || !sends ? 0 : a.tokens;
   const RouteTable table(shared_memory, g.experts, tokens, route_shift(g.top_k));
   const int places = tokens << table.shift;
-  const Crew crew(1 + (places + kBlockThreads - 1) / kBlockThreads,
-                  2 + tokens / kBlockWarps);
+  const Crew crew(1 + (places + kBlockThreads - 1) / kBlockThreads, 2 + tokens / kBlockWarps);
   auto* const bases = reinterpret_cast<std::int32_t*>(shared_memory);
   // Pieces are numbered so that neighbours are on different multiprocessors.
   const int units = static_cast<int>(a.units_divisor.divisor);
@@ -498,8 +497,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 /// Common calls have kernels of their own, from which all that is rare is left out.
 bool is_common(const DispatchArgs& a) {
   const bool contiguous = a.x.slab_rows == 0 && a.out.slab_rows == 0 && a.scales.slab_rows == 0;
-  const bool plain_scales = a.whole_scales && a.codec.scale_form == ScaleForm::f32 &&
-                            a.codec.group == kCommonGroup;
+  const bool plain_scales =
+      a.whole_scales && a.codec.scale_form == ScaleForm::f32 && a.codec.group == kCommonGroup;
   return contiguous && (a.codec.kind != CodecKind::fp8 || plain_scales) && a.aligned && a.rows &&
          a.halves.send && a.halves.receive && !a.refused && !a.cached && !a.drop &&
          !a.zero_padding && a.mask == nullptr && a.x_dtype == DType::bf16;

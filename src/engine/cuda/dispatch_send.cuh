@@ -126,8 +126,7 @@ struct RawEncoder {
                                 float& /*scale*/) {
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
-      out[j] =
-          never_empty(source.packets[j], nan_word(kCommon ? DType::bf16 : a.x_dtype));
+      out[j] = never_empty(source.packets[j], nan_word(kCommon ? DType::bf16 : a.x_dtype));
     }
   }
 };
@@ -181,8 +180,7 @@ __device__ __forceinline__ uint4 gather_scales(const DispatchArgs& a, float scal
     std::uint32_t packet[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      packet[i] =
-          __float_as_uint(__shfl_sync(~0U, scale, i * (kCommonGroup / kFp8Elements)));
+      packet[i] = __float_as_uint(__shfl_sync(~0U, scale, i * (kCommonGroup / kFp8Elements)));
     }
     return make_uint4(packet[0], packet[1], packet[2], packet[3]);
   }
@@ -340,8 +338,8 @@ __device__ __forceinline__ void send_headers(const DispatchArgs& a, const RouteT
     }
     if (!exists) continue;
     if (at != first) weight = route_weight(a, token, k);
-    const HeaderRoute route = header_route(g, id, id < 0 ? 0 : table.before(id, token), duplicate,
-                                           weight, table.tokens);
+    const HeaderRoute route =
+        header_route(g, id, id < 0 ? 0 : table.before(id, token), duplicate, weight, table.tokens);
     send_route(g, route, token, k, table.masks[token] & ~skipped, stamp);
   }
 }
@@ -358,8 +356,8 @@ __device__ __noinline__ void send_headers_slowly(const DispatchArgs* a, const st
   for (int token = first + warp; token < tokens; token += step) {
     const int id = load_route<kCommon>(*a, token, lane);
     const int before = count_before<kCommon>(a, token, id);
-    const HeaderRoute route = header_route(g, id, before, is_duplicate(id, lane),
-                                           route_weight(*a, token, lane), tokens);
+    const HeaderRoute route =
+        header_route(g, id, before, is_duplicate(id, lane), route_weight(*a, token, lane), tokens);
     if (lane < g.top_k) {
       send_route(g, route, token, lane, masks[token] & ~skipped, stamp);
     }

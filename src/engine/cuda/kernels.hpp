@@ -160,7 +160,7 @@ struct DispatchArgs {
   std::int64_t alignment = 1;
   std::int64_t capacity = 0;
   std::int64_t stored_rows = 0;  // of the tensor
-  bool zero_padding = false;  // Rows that hold nothing become zero.
+  bool zero_padding = false;     // Rows that hold nothing become zero.
   Grid out;
   Grid scales;
   bool whole_scales = false;  // Scales of a unit: 16 bytes at a time.

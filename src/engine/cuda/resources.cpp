@@ -94,7 +94,8 @@ Status set_owners(const EngineConfig& config, Resources& resources) {
     g.experts_divisor = Divisor(per_rank);
     return {};
   }
-  const Status status = copy_to_device(*resources.pool, owners.data(), owners.size(), resources.owners);
+  const Status status =
+      copy_to_device(*resources.pool, owners.data(), owners.size(), resources.owners);
   g.owners = static_cast<const std::uint16_t*>(resources.owners.get());
   return status;
 }
@@ -129,7 +130,8 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
   resources.board = std::move(board).value();
   if (Status status = set_owners(config, resources); !status.ok()) return status;
   if (Status status = copy_to_device<SavedRoutes>(
-          *resources.pool, nullptr, static_cast<std::size_t>(config.options.in_flight), resources.saved);
+          *resources.pool, nullptr, static_cast<std::size_t>(config.options.in_flight),
+          resources.saved);
       !status.ok()) {
     return status;
   }

@@ -55,7 +55,8 @@ std::shared_ptr<void> DevicePool::take(std::size_t bytes) {
   if (!cuda_status(error, "GPU memory").ok()) return nullptr;
   // The memory is there for other streams once this one has come so far.
   const bool there = cuda_status(cudaStreamSynchronize(stream_of(stream_)), "GPU memory").ok();
-  std::shared_ptr<void> taken(memory, [self = shared_from_this()](void* at) { self->give_back(at); });
+  std::shared_ptr<void> taken(memory,
+                              [self = shared_from_this()](void* at) { self->give_back(at); });
   return there ? taken : nullptr;
 }
 
