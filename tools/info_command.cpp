@@ -12,6 +12,7 @@
 
 #include "base/environment.hpp"
 #include "commands.hpp"
+#include "gpus.hpp"
 #include "machine.hpp"
 
 namespace sluice::tools {
@@ -63,6 +64,25 @@ class Topology {
   bool loaded_ = false;
 };
 
+Json describe(const bench::Gpus& gpus) {
+  if (!gpus.built) return Json(nullptr);
+  Json json;
+  json["problem"] = gpus.problem.empty() ? Json(nullptr) : Json(gpus.problem);
+  json["driver"] = gpus.driver;
+  json["list"] = Json::array();
+  for (const bench::Gpu& gpu : gpus.list) {
+    json["list"].push_back(
+        {{"name", gpu.name},
+         {"bus", gpu.bus},
+         {"memory_bytes", gpu.memory_bytes},
+         {"multiprocessors", gpu.multiprocessors},
+         {"compute_capability", fmt::format("{}.{}", gpu.compute_major, gpu.compute_minor)},
+         {"sharing", gpu.sharing},
+         {"reachable", gpu.reachable}});
+  }
+  return json;
+}
+
 Json collect() {
   const bench::Machine machine = bench::Machine::here();
   Json json;
@@ -77,7 +97,9 @@ Json collect() {
   json["memory_bytes"] = machine.memory_bytes;
   json["kernel"] = machine.kernel;
   json["topology"] = Topology().describe();
-  json["engines"] = {{"cpu", "built"}, {"cuda", "not built"}};
+  const bench::Gpus gpus = bench::Gpus::here();
+  json["engines"] = {{"cpu", "built"}, {"cuda", gpus.built ? "built" : "not built"}};
+  json["gpus"] = describe(gpus);
   const base::Environment environment = base::Environment::read();
   json["environment"] = Json::object();
   for (const base::VariableFacts& variable : base::all_variables()) {
@@ -101,6 +123,24 @@ void print_topology(const Json& topology) {
   }
 }
 
+void print_gpus(const Json& gpus) {
+  if (gpus.is_null()) return;
+  if (!gpus["problem"].is_null()) {
+    fmt::print("GPUs          none: {}\n", gpus["problem"].get<std::string>());
+    return;
+  }
+  fmt::print("GPUs          driver {}\n", gpus["driver"].get<std::string>());
+  int number = 0;
+  for (const Json& gpu : gpus["list"]) {
+    fmt::print("              {}: {} at {}, {:.0f} GiB, {} multiprocessors, sm_{}; reaches: {}\n",
+               number++, gpu["name"].get<std::string>(), gpu["bus"].get<std::string>(),
+               static_cast<double>(gpu["memory_bytes"].get<std::int64_t>()) / (1U << 30U),
+               gpu["multiprocessors"].get<int>(), gpu["compute_capability"].get<std::string>(),
+               gpu["reachable"].empty() ? "no other" : gpu["reachable"].dump());
+    fmt::print("                 shares memory by: {}\n", gpu["sharing"].get<std::string>());
+  }
+}
+
 void print(const Json& json) {
   const auto text = [](const Json& value) { return value.get<std::string>(); };
   std::string sets;
@@ -119,6 +159,7 @@ void print(const Json& json) {
   for (const auto& [engine, state] : json["engines"].items()) {
     fmt::print("engine        {}: {}\n", engine, text(state));
   }
+  print_gpus(json["gpus"]);
   for (const base::VariableFacts& variable : base::all_variables()) {
     const Json& value = json["environment"][variable.name];
     fmt::print("environment   {:<28} {:<12} {}\n", variable.name,
@@ -130,7 +171,7 @@ void print(const Json& json) {
 
 void add_info_command(CLI::App& app, int& result) {
   CLI::App* command =
-      app.add_subcommand("info", "Version, build, processor, topology, engines, environment");
+      app.add_subcommand("info", "Version, build, processor, topology, engines, GPUs, environment");
   auto as_json = std::make_shared<bool>(false);
   command->add_flag("--json", *as_json, "Print JSON");
   command->callback([=, &result] {

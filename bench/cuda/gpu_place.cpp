@@ -2,10 +2,10 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include <fstream>
 #include <vector>
 
 #include "gpu.hpp"
+#include "gpus.hpp"
 #include "memory/cuda/cuda_status.hpp"
 
 namespace sluice::bench {
@@ -65,18 +65,6 @@ class GpuPlace final : public Place {
   std::vector<std::byte*> memory_;
 };
 
-/// "580.159.04", as its kernel module says.
-std::string driver_text() {
-  std::ifstream file("/proc/driver/nvidia/version");
-  for (std::string word; file >> word;) {
-    if (word.find_first_not_of("0123456789.") == std::string::npos &&
-        word.find('.') != std::string::npos) {
-      return word;
-    }
-  }
-  return "unknown";
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Place>> gpu_place(int rank) {
@@ -92,16 +80,16 @@ Result<std::unique_ptr<Place>> gpu_place(int rank) {
 }
 
 std::string gpu_text() {
+  const Gpus gpus = Gpus::here();
   int device = 0;
-  int count = 0;
-  cudaDeviceProp properties = {};
-  if (cudaGetDevice(&device) != cudaSuccess || cudaGetDeviceCount(&count) != cudaSuccess ||
-      cudaGetDeviceProperties(&properties, device) != cudaSuccess) {
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      static_cast<std::size_t>(device) >= gpus.list.size()) {
     return "unknown GPU";
   }
-  return fmt::format("{}, {:.0f} GiB, {} visible, driver {}", properties.name,
-                     static_cast<double>(properties.totalGlobalMem) / (1024.0 * 1024.0 * 1024.0),
-                     count, driver_text());
+  const Gpu& gpu = gpus.list[static_cast<std::size_t>(device)];
+  return fmt::format("{}, {:.0f} GiB, {} visible, driver {}", gpu.name,
+                     static_cast<double>(gpu.memory_bytes) / (1024.0 * 1024.0 * 1024.0),
+                     gpus.list.size(), gpus.driver);
 }
 
 }  // namespace sluice::bench

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "gpu.hpp"
+#include "gpus.hpp"
 
 namespace sluice::bench {
 
 Result<std::unique_ptr<Place>> gpu_place(int /*rank*/) {
   return Status(StatusCode::unavailable, "--engine cuda: this build has no CUDA engine");
+}
+Gpus Gpus::here() {
+  return {};
 }
 std::string gpu_text() {
   return {};

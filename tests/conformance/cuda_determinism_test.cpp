@@ -67,15 +67,14 @@ struct Tensors {
     const auto count = static_cast<std::size_t>(tokens);
     x.fill(support::draw_elements(DType::bf16, count * kHidden, support::DataKind::ordinary,
                                   random(1)));
-    const auto drawn = support::draw_ids(support::RoutingKind::distinct, tokens, kTopk, kExperts, 0,
-                                         random(2));
+    const auto drawn =
+        support::draw_ids(support::RoutingKind::distinct, tokens, kTopk, kExperts, 0, random(2));
     const std::vector<std::int32_t> narrow(drawn.begin(), drawn.end());
     std::memcpy(ids.view().data, narrow.data(), narrow.size() * sizeof(std::int32_t));
-    const auto w =
-        support::draw_weights(count * kTopk, support::DataKind::ordinary, random(3));
+    const auto w = support::draw_weights(count * kTopk, support::DataKind::ordinary, random(3));
     std::memcpy(weights.view().data, w.data(), w.size() * sizeof(float));
-    y.fill(support::draw_elements(DType::bf16, y.bytes() / 2, support::DataKind::ordinary,
-                                  random(4)));
+    y.fill(
+        support::draw_elements(DType::bf16, y.bytes() / 2, support::DataKind::ordinary, random(4)));
   }
 };
 
@@ -113,8 +112,8 @@ void run_kind(World& world, const Circumstances& kind, Tensors& t, support::Plac
     combine.stream = kind.two_streams && run % 3 == 1 ? second_stream : support::place().stream();
     std::memset(t.out.view().data, 0xFF, t.out.bytes());
     pass();
-    const Received received = communicator->dispatch(
-        t.x.view(), t.ids.view(), t.weights.view(), dispatch, outputs);
+    const Received received =
+        communicator->dispatch(t.x.view(), t.ids.view(), t.weights.view(), dispatch, outputs);
     pass();
     const CombineResult combined =
         communicator->combine(t.y.view(), received.handle, t.out.view(), combine);
