@@ -74,6 +74,8 @@ void BenchOptions::add_to(CLI::App& app) {
   app.add_option("--profile", s.profile_dir, "Write rank<r>.json (Perfetto) into this directory");
   app.add_option("--json", s.json, "Write the results as JSON; - is standard output");
   app.add_option("--csv", s.csv, "Write the results as CSV; - is standard output");
+  app.add_option("--samples", s.samples,
+                 "Write every sample of every rank as CSV; - is standard output");
   app.add_option("--watchdog", s.watchdog_s, "Seconds without progress before all ranks are ended")
       ->capture_default_str();
 }

@@ -23,6 +23,7 @@ struct RunSettings {
   std::string profile_dir;
   std::string json;  ///< Path, "-" for standard output, empty for none.
   std::string csv;
+  std::string samples;  ///< Likewise: every sample of every rank.
   double watchdog_s = 120.0;
   std::string command;  ///< As typed, for the record.
 };

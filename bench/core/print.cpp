@@ -214,10 +214,10 @@ std::string to_csv(const Results& results) {
   std::string text = "name,operation,min_us,p50_us,p99_us,max_us,wire_bytes,naive_bytes,wrong\n";
   for (const ContestantResult& result : results.contestants) {
     for (const Line& line : lines_of(result)) {
-      text +=
-          fmt::format("{},{},{:.3f},{:.3f},{:.3f},{:.3f},{},{},{}\n", result.name, line.operation,
-                      line.us.min, line.us.p50, line.us.p99, line.us.max, whole(line.wire),
-                      whole(line.naive), results.checked ? std::to_string(result.wrong) : "");
+      text += fmt::format("\"{}\",{},{:.3f},{:.3f},{:.3f},{:.3f},{},{},{}\n", result.name,
+                          line.operation, line.us.min, line.us.p50, line.us.p99, line.us.max,
+                          whole(line.wire), whole(line.naive),
+                          results.checked ? std::to_string(result.wrong) : "");
     }
   }
   for (const FloorPart& part : results.floor) {

@@ -74,6 +74,24 @@ void judge_peer(Results& results) {
   if (variant != nullptr) results.ratio_per_rank = ratio_of(*variant, *ours);
 }
 
+std::string samples_csv(const Board& board, const Contestants& contestants) {
+  std::string text = "name,operation,rank,iteration,us\n";
+  for (std::size_t which = 0; which < contestants.size(); ++which) {
+    const std::vector<std::string> operations = contestants[which]->operations();
+    for (std::size_t operation = 0; operation < operations.size(); ++operation) {
+      const int series = series_of(contestants, which) + static_cast<int>(operation);
+      for (int rank = 0; rank < board.ranks(); ++rank) {
+        int iteration = 0;
+        for (const double us : board.samples(rank, series)) {
+          text += fmt::format("\"{}\",{},{},{},{:.3f}\n", contestants[which]->name(),
+                              operations[operation], rank, iteration++, us);
+        }
+      }
+    }
+  }
+  return text;
+}
+
 Results collect(const Board& board, const Workload& workload, const Contestants& contestants,
                 bool checked) {
   Results results;

@@ -70,5 +70,7 @@ Results collect(const Board& board, const Workload& workload, const Contestants&
 void print_table(const Results& results, std::FILE* out);
 std::string to_json(const Results& results);
 std::string to_csv(const Results& results);
+/// Every sample: "name,operation,rank,iteration,us".
+std::string samples_csv(const Board& board, const Contestants& contestants);
 
 }  // namespace sluice::bench

@@ -39,7 +39,8 @@ Status write_text(const std::string& path, const std::string& text) {
 /// carries data.
 Status report(const Results& results, const RunSettings& settings) {
   if (!settings.quiet) {
-    const bool data_on_stdout = settings.json == "-" || settings.csv == "-";
+    const bool data_on_stdout =
+        settings.json == "-" || settings.csv == "-" || settings.samples == "-";
     print_table(results, data_on_stdout ? stderr : stdout);
     std::fflush(stdout);
   }
@@ -96,6 +97,9 @@ int run_contestants(Board& board, const Workload& workload, const Contestants& c
     results.machine = machine;
     results.command = settings.command;
     status = report(results, settings);
+    if (status.ok() && !settings.samples.empty()) {
+      status = write_text(settings.samples, samples_csv(board, contestants));
+    }
     if (status.ok()) return results.exit_status();
   }
   if (status.ok()) return kExitOk;
