@@ -98,6 +98,16 @@ Mode Case::resolved_mode() const noexcept {
 }
 
 Status Case::settle() {
+  if (!rank_tokens.empty()) {
+    if (rank_tokens.size() != static_cast<std::size_t>(ranks)) {
+      return bad(fmt::format("--rank-tokens has {} numbers, expected one for each of {} ranks",
+                             rank_tokens.size(), ranks));
+    }
+    for (const int own : rank_tokens) {
+      if (Status status = in_range("--rank-tokens", own, 0, kMaxTokens); !status) return status;
+    }
+    tokens = *std::max_element(rank_tokens.begin(), rank_tokens.end());
+  }
   for (const Status& status :
        {in_range("--ranks", ranks, 1, kMaxRanks), in_range("--tokens", tokens, 1, kMaxTokens),
         in_range("--hidden", hidden, kHiddenMultiple, kMaxHidden),
@@ -129,6 +139,10 @@ Status Case::settle() {
   }
   if (resolved_mode() == Mode::latency && slot_tokens == 0 && tokens > 512) slot_tokens = tokens;
   return check_distribution(*this);
+}
+
+int Case::tokens_of(int rank) const noexcept {
+  return rank_tokens.empty() ? tokens : rank_tokens[static_cast<std::size_t>(rank)];
 }
 
 int Case::first_expert(int rank) const noexcept {

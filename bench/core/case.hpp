@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sluice/communicator.hpp"
 
@@ -27,6 +28,7 @@ struct Case {
   Device engine = Device::cpu;
   int ranks = 4;
   int tokens = 128;
+  std::vector<int> rank_tokens;  ///< Of every rank, if they differ; `tokens` is then the most.
   int hidden = 7168;
   int top_k = 8;
   int experts = 256;
@@ -57,6 +59,7 @@ struct Case {
   /// Fills what depends on other fields, then checks every range.
   Status settle();
 
+  int tokens_of(int rank) const noexcept;
   int first_expert(int rank) const noexcept;
   int local_experts(int rank) const noexcept;
   int rank_of_expert(int expert) const noexcept;

@@ -139,7 +139,7 @@ std::int64_t count_wrong_rows(const Workload& workload, const RowSpace& space, i
   EncodedRow expected(bench_case);
   std::int64_t wrong = 0;
   for (int source = 0; source < bench_case.ranks; ++source) {
-    for (int token = 0; token < bench_case.tokens; ++token) {
+    for (int token = 0; token < bench_case.tokens_of(source); ++token) {
       bool encoded = false;
       std::int64_t last = -1;
       for (int k = 0; k < bench_case.top_k; ++k) {
@@ -183,7 +183,7 @@ std::int64_t count_wrong_output(const Workload& workload, const RowSpace& space,
   std::vector<std::uint16_t> half(index(bench_case.hidden));
   std::vector<std::uint16_t> expected(index(bench_case.hidden));
   std::int64_t wrong = 0;
-  for (int token = 0; token < bench_case.tokens; ++token) {
+  for (int token = 0; token < bench_case.tokens_of(rank); ++token) {
     const std::size_t first = index(std::int64_t{token} * bench_case.top_k);
     std::fill(sums.begin(), sums.end(), 0.0F);
     if (order == SumOrder::single) {

@@ -117,6 +117,23 @@ Status check_distribution(const Case& bench_case) {
                             spec.text(), choice, bench_case.top_k));
 }
 
+namespace {
+
+/// Ids of tokens that a rank does not have: -1.
+void drop_absent(const Case& bench_case, Routing& routing) {
+  const std::size_t top_k = static_cast<std::size_t>(bench_case.top_k);
+  const std::size_t own = static_cast<std::size_t>(bench_case.tokens) * top_k;
+  for (int rank = 0; rank < bench_case.ranks; ++rank) {
+    const auto first =
+        routing.ids.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rank) * own);
+    const std::size_t kept = static_cast<std::size_t>(bench_case.tokens_of(rank)) * top_k;
+    std::fill(first + static_cast<std::ptrdiff_t>(kept), first + static_cast<std::ptrdiff_t>(own),
+              -1);
+  }
+}
+
+}  // namespace
+
 Routing make_routing(const Case& bench_case, int set) {
   const std::size_t routes = static_cast<std::size_t>(bench_case.ranks) *
                              static_cast<std::size_t>(bench_case.tokens) *
@@ -150,6 +167,7 @@ Routing make_routing(const Case& bench_case, int set) {
     }
     for (std::size_t k = 0; k < top_k; ++k) routing.weights[at + k] /= total;
   }
+  drop_absent(bench_case, routing);
   return routing;
 }
 

@@ -26,6 +26,9 @@ void BenchOptions::add_to(CLI::App& app) {
   app.add_option("--engine", texts_.engine, "cpu or cuda")->capture_default_str();
   app.add_option("--ranks,--num-processes", c.ranks, "Ranks in all")->capture_default_str();
   app.add_option("--tokens,--num-tokens", c.tokens, "Tokens per rank")->capture_default_str();
+  app.add_option("--rank-tokens", c.rank_tokens,
+                 "Tokens of each rank, where they differ: 8,0,128,1")
+      ->delimiter(',');
   app.add_option("--hidden", c.hidden, "Elements per row")->capture_default_str();
   app.add_option("--top-k,--num-topk", c.top_k, "Experts per token")->capture_default_str();
   app.add_option("--experts,--num-experts", c.experts, "Experts in all")->capture_default_str();
@@ -146,6 +149,11 @@ Status BenchOptions::finish(const CLI::App& app, int argc, const char* const* ar
                               settings.watchdog_s));
   }
   if (Status status = parse_texts(); !status) return status;
+  if (!texts_.peer.empty() && !bench_case.rank_tokens.empty()) {
+    return Status(
+        StatusCode::invalid_argument,
+        "--rank-tokens and --peer exclude each other: peers send as many tokens from all");
+  }
   if (settings.threads && settings.peer_mpi) {
     return Status(StatusCode::invalid_argument,
                   "--threads and --peer mpi exclude each other: ranks of MPI are processes");

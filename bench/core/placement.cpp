@@ -15,6 +15,7 @@ void place_by_rank(const Case& bench_case, const Routing& routing, Placement& pl
   std::vector<int> seen(index(bench_case.ranks), -1);
   for (int token = 0; token < bench_case.ranks * bench_case.tokens; ++token) {
     for (int k = 0; k < bench_case.top_k; ++k, ++at) {
+      if (routing.ids[at] < 0) continue;
       const std::size_t rank = index(bench_case.rank_of_expert(routing.ids[at]));
       if (seen[rank] != token) ++placement.records[rank];
       seen[rank] = token;
@@ -35,7 +36,7 @@ void place_by_expert(const Case& bench_case, const Routing& routing, Placement& 
     }
   }
   for (std::size_t at = 0; at < routing.ids.size(); ++at) {
-    placement.row[at] = next[index(routing.ids[at])]++;
+    if (routing.ids[at] >= 0) placement.row[at] = next[index(routing.ids[at])]++;
   }
 }
 
@@ -47,7 +48,9 @@ Placement Placement::make(const Case& bench_case, const Routing& routing) {
   placement.expert_counts.resize(index(bench_case.experts));
   placement.records.resize(index(bench_case.ranks));
   placement.expert_rows.resize(index(bench_case.ranks));
-  for (const std::int32_t id : routing.ids) ++placement.expert_counts[index(id)];
+  for (const std::int32_t id : routing.ids) {
+    if (id >= 0) ++placement.expert_counts[index(id)];
+  }
   for (int expert = 0; expert < bench_case.experts; ++expert) {
     const std::int64_t count = placement.expert_counts[index(expert)];
     placement.expert_rows[index(bench_case.rank_of_expert(expert))] += count;

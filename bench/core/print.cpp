@@ -44,14 +44,17 @@ void print_head(const Results& results, std::FILE* out) {
              static_cast<double>(machine.memory_bytes) / (1024.0 * 1024.0 * 1024.0),
              machine.kernel);
   if (!machine.gpu.empty()) fmt::print(out, "# {}\n", machine.gpu);
-  fmt::print(out,
-             "# {} ranks, {} tokens, hidden {}, top-{} of {} experts, {}, {}, dispatch {}, combine "
-             "{}, reduce {}, routing {}\n",
-             bench_case.ranks, bench_case.tokens, bench_case.hidden, bench_case.top_k,
-             bench_case.experts, to_string(bench_case.layout),
-             to_string(bench_case.resolved_mode()), codec_text(bench_case.dispatch_codec),
-             to_string(bench_case.combine_codec), to_string(bench_case.reduce),
-             bench_case.routing.text());
+  fmt::print(
+      out,
+      "# {} ranks, {} tokens{}, hidden {}, top-{} of {} experts, {}, {}, dispatch {}, combine "
+      "{}, reduce {}, routing {}\n",
+      bench_case.ranks, bench_case.tokens,
+      bench_case.rank_tokens.empty()
+          ? std::string()
+          : fmt::format(" at most ({})", fmt::join(bench_case.rank_tokens, ", ")),
+      bench_case.hidden, bench_case.top_k, bench_case.experts, to_string(bench_case.layout),
+      to_string(bench_case.resolved_mode()), codec_text(bench_case.dispatch_codec),
+      to_string(bench_case.combine_codec), to_string(bench_case.reduce), bench_case.routing.text());
   fmt::print(out,
              "# {} iterations after {} of warm-up, {} data sets, seed {}; x and y in {} memory\n",
              bench_case.iterations, bench_case.warmup, bench_case.sets, bench_case.seed,
@@ -85,6 +88,7 @@ Json case_json(const Case& bench_case) {
   return {{"engine", to_string(bench_case.engine)},
           {"ranks", bench_case.ranks},
           {"tokens", bench_case.tokens},
+          {"rank_tokens", bench_case.rank_tokens},
           {"hidden", bench_case.hidden},
           {"top_k", bench_case.top_k},
           {"experts", bench_case.experts},

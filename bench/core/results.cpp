@@ -16,6 +16,7 @@ double remote_routes(const Workload& workload) {
   std::int64_t routes = 0;
   for (const Routing& routing : workload.routings) {
     for (std::size_t at = 0; at < routing.ids.size(); ++at) {
+      if (routing.ids[at] < 0) continue;
       const int source = static_cast<int>(at / own);
       routes += bench_case.rank_of_expert(routing.ids[at]) != source ? 1 : 0;
     }

@@ -171,7 +171,7 @@ Status SluiceContestant::allocate_outputs() {
   dispatch_outputs_.rows = tensor(rows_, dtype, case_.hidden);
   if (scales > 0) dispatch_outputs_.scales = tensor(scales_, scale_dtype, scales);
   if (case_.layout == Layout::expert_slab) dispatch_options_.capacity = case_.slab_rows;
-  combine_outputs_.out = view(out_.device(), DType::bf16, case_.tokens, case_.hidden);
+  combine_outputs_.out = view(out_.device(), DType::bf16, case_.tokens_of(rank), case_.hidden);
   return {};
 }
 
@@ -185,7 +185,7 @@ TensorView SluiceContestant::view(std::byte* data, DType dtype, std::int64_t row
 ConstTensorView SluiceContestant::x(int set) const {
   const std::size_t row_bytes = static_cast<std::size_t>(case_.hidden) * 2;
   return view(x_ + static_cast<std::size_t>(x_pool_.first(set)) * row_bytes, DType::bf16,
-              case_.tokens, case_.hidden);
+              case_.tokens_of(communicator_.rank()), case_.hidden);
 }
 
 ConstTensorView SluiceContestant::y(int set) const {
@@ -206,7 +206,7 @@ ConstTensorView SluiceContestant::y(int set) const {
 ConstTensorView SluiceContestant::weights(int set) const {
   const std::int64_t routes = std::int64_t{case_.tokens} * case_.top_k;
   return view(weights_.device() + static_cast<std::size_t>(set * routes) * 4, DType::f32,
-              case_.tokens, case_.top_k);
+              case_.tokens_of(communicator_.rank()), case_.top_k);
 }
 
 Status SluiceContestant::dispatch(int set, int handle) {
@@ -217,7 +217,7 @@ Status SluiceContestant::dispatch(int set, int handle) {
   received_ =
       communicator_.dispatch(x(set),
                              view(ids_.device() + static_cast<std::size_t>(set * routes) * 4,
-                                  DType::i32, case_.tokens, case_.top_k),
+                                  DType::i32, case_.tokens_of(communicator_.rank()), case_.top_k),
                              case_.weights_at_combine ? ConstTensorView() : weights(set),
                              dispatch_options_, dispatch_outputs_);
   return complete(received_.status, received_.report, "dispatch");
@@ -293,7 +293,7 @@ std::int64_t SluiceContestant::count_wrong_records(const Handle& handle, int set
   for (int source = 0; source < case_.ranks; ++source) {
     const std::int32_t* ids = workload_.ids(set, source);
     const float* weights = workload_.weights(set, source);
-    for (int token = 0; token < case_.tokens; ++token) {
+    for (int token = 0; token < case_.tokens_of(source); ++token) {
       const std::size_t first =
           static_cast<std::size_t>(token) * static_cast<std::size_t>(case_.top_k);
       const std::size_t to = record * static_cast<std::size_t>(case_.top_k);
