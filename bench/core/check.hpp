@@ -20,9 +20,9 @@ struct RowsView {
 void poison_rows(const Workload& workload, const RowSpace& space, int set, int rank,
                  const RowsView& view);
 /// Values of the received rows and scales that differ from those that a single process works out,
-/// plus those written outside.
+/// plus those written outside, unless other sets were written as well.
 std::int64_t count_wrong_rows(const Workload& workload, const RowSpace& space, int set, int rank,
-                              const RowsView& view);
+                              const RowsView& view, bool alone = true);
 
 /// The order of a combine's sums; see docs/benchmarking.md.
 enum class SumOrder : std::uint8_t {

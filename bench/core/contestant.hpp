@@ -53,6 +53,8 @@ class QueuedContestant : public Contestant {
   virtual Status settle() { return {}; }
   /// As check(), with operations queued by `submit`.
   virtual Result<std::int64_t> check(int set, const Submit& submit) = 0;
+  /// The same for what a chain of pairs leaves whose last one was on `set`. `chain` queues it.
+  virtual Result<std::int64_t> check_chain(int set, const std::function<Status()>& chain) = 0;
   Result<std::int64_t> check(int set) final {
     return check(set, [](const std::function<Status()>& queue) { return queue(); });
   }

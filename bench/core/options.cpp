@@ -130,6 +130,10 @@ Status BenchOptions::parse_texts() {
   }
   // On a GPU all memory is alike in latency mode.
   c.registered = texts_.registered == "yes" && c.engine == Device::cpu;
+  if (c.engine == Device::cuda && texts_.y_memory == "registered") {
+    return Status(StatusCode::invalid_argument,
+                  "--y-memory registered: with --engine cuda all memory is alike");
+  }
   if (texts_.y_memory == "automatic") {
     c.y_memory = c.registered ? YMemory::registered : YMemory::ordinary;
     return {};

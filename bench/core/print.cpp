@@ -125,15 +125,21 @@ Json machine_json(const Machine& machine, int ranks) {
           {"warnings", machine.warnings(ranks)}};
 }
 
-Json result_json(const ContestantResult& result, bool checked) {
+/// Only the CPU engine counts what it moves; bytes that nobody counted are not none.
+bool counts_bytes(const Results& results) {
+  return results.bench_case.engine == Device::cpu;
+}
+
+Json result_json(const ContestantResult& result, bool checked, bool counts) {
+  const auto counted = [counts](double bytes) { return counts ? Json(whole(bytes)) : Json(); };
   return {{"name", result.name},
           {"dispatch_us", summary_json(result.dispatch_us)},
           {"combine_us", summary_json(result.combine_us)},
           {"pair_us", summary_json(result.pair_us)},
-          {"wire_bytes", whole(result.wire_bytes())},
+          {"wire_bytes", counted(result.wire_bytes())},
           {"naive_bytes", whole(result.naive_bytes())},
-          {"dispatch_wire_bytes", whole(result.dispatch_wire_bytes)},
-          {"combine_wire_bytes", whole(result.combine_wire_bytes)},
+          {"dispatch_wire_bytes", counted(result.dispatch_wire_bytes)},
+          {"combine_wire_bytes", counted(result.combine_wire_bytes)},
           {"dispatch_naive_bytes", whole(result.dispatch_naive_bytes)},
           {"combine_naive_bytes", whole(result.combine_naive_bytes)},
           // Nothing was looked at without --check, and 0 would say that it was.
@@ -152,8 +158,7 @@ void print_table(const Results& results, std::FILE* out) {
   for (const ContestantResult& result : results.contestants) {
     const std::string wrong = results.checked ? std::to_string(result.wrong) : "N/A";
     for (const Line& line : lines_of(result)) {
-      // Bytes that nobody counted are not none.
-      const bool counted = line.wire > 0.0;
+      const bool counted = counts_bytes(results);
       fmt::print(
           out,
           "  {:<18} {:<9} {:>12} {:>12} {:>10.{}f} {:>10.{}f} {:>10.{}f} {:>10.{}f} {:>7} "
@@ -200,7 +205,7 @@ std::string to_json(const Results& results) {
   document["command"] = results.command;
   document["results"] = Json::array();
   for (const ContestantResult& result : results.contestants) {
-    document["results"].push_back(result_json(result, results.checked));
+    document["results"].push_back(result_json(result, results.checked, counts_bytes(results)));
   }
   if (!results.floor.empty()) {
     Json floor;
@@ -220,8 +225,8 @@ std::string to_csv(const Results& results) {
     for (const Line& line : lines_of(result)) {
       text += fmt::format("\"{}\",{},{:.3f},{:.3f},{:.3f},{:.3f},{},{},{}\n", result.name,
                           line.operation, line.us.min, line.us.p50, line.us.p99, line.us.max,
-                          whole(line.wire), whole(line.naive),
-                          results.checked ? std::to_string(result.wrong) : "");
+                          counts_bytes(results) ? std::to_string(whole(line.wire)) : "",
+                          whole(line.naive), results.checked ? std::to_string(result.wrong) : "");
     }
   }
   for (const FloorPart& part : results.floor) {

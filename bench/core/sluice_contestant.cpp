@@ -319,27 +319,46 @@ std::int64_t SluiceContestant::count_wrong_records(const Handle& handle, int set
 Status SluiceContestant::poison(int set) {
   poison_rows(workload_, space_, set, communicator_.rank(), rows_view());
   poison_output(workload_, out_.host());
-  for (const Mirror* memory : {&rows_, &scales_, &out_}) {
+  std::memset(handles_.host(), 0xA5, 2 * handle_stride_);
+  for (const Mirror* memory : {&rows_, &scales_, &out_, &handles_}) {
     if (Status status = memory->push(place_); !status) return status;
   }
   return {};
 }
 
+Status SluiceContestant::pull(std::initializer_list<const Mirror*> memories) {
+  for (const Mirror* memory : memories) {
+    if (Status status = memory->pull(place_); !status) return status;
+  }
+  return {};
+}
+
+std::int64_t SluiceContestant::count_wrong_sums(int set) const {
+  const SumOrder order = case_.reduce == Reduce::single ? SumOrder::single : SumOrder::rank;
+  return count_wrong_output(workload_, space_, set, communicator_.rank(), order, out_.host());
+}
+
 Result<std::int64_t> SluiceContestant::check(int set, const Submit& submit) {
-  const int rank = communicator_.rank();
   if (Status status = poison(set); !status) return status;
   if (Status status = submit([&] { return dispatch(set, 0); }); !status) return status;
   if (Status status = settle(); !status) return status;
-  for (const Mirror* memory : {&rows_, &scales_, &handles_}) {
-    if (Status status = memory->pull(place_); !status) return status;
-  }
-  std::int64_t wrong = count_wrong_rows(workload_, space_, set, rank, rows_view());
+  if (Status status = pull({&rows_, &scales_, &handles_}); !status) return status;
+  std::int64_t wrong = count_wrong_rows(workload_, space_, set, communicator_.rank(), rows_view());
   wrong += count_wrong_handle(Handle(handles_.host(), communicator_.handle_bytes()), set);
   if (Status status = submit([&] { return combine(set); }); !status) return status;
   if (Status status = settle(); !status) return status;
-  if (Status status = out_.pull(place_); !status) return status;
-  const SumOrder order = case_.reduce == Reduce::single ? SumOrder::single : SumOrder::rank;
-  return wrong + count_wrong_output(workload_, space_, set, rank, order, out_.host());
+  if (Status status = pull({&out_}); !status) return status;
+  return wrong + count_wrong_sums(set);
+}
+
+Result<std::int64_t> SluiceContestant::check_chain(int set, const std::function<Status()>& chain) {
+  if (Status status = poison(set); !status) return status;
+  if (Status status = chain(); !status) return status;
+  if (Status status = settle(); !status) return status;
+  if (Status status = pull({&rows_, &scales_, &handles_, &out_}); !status) return status;
+  const Handle handle(handles_.host() + handle_stride_, communicator_.handle_bytes());
+  return count_wrong_rows(workload_, space_, set, communicator_.rank(), rows_view(), false) +
+         count_wrong_handle(handle, set) + count_wrong_sums(set);
 }
 
 Status SluiceContestant::profile(int rounds, const std::string& path) {

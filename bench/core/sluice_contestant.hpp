@@ -30,6 +30,7 @@ class SluiceContestant final : public QueuedContestant {
   Status settle() override;
   using QueuedContestant::check;
   Result<std::int64_t> check(int set, const Submit& submit) override;
+  Result<std::int64_t> check_chain(int set, const std::function<Status()>& chain) override;
 
   /// Runs `rounds` more pairs with phases recorded and writes them to `path`. Collective.
   Status profile(int rounds, const std::string& path);
@@ -49,6 +50,8 @@ class SluiceContestant final : public QueuedContestant {
   ConstTensorView weights(int set) const;
   RowsView rows_view() const;
   Status poison(int set);
+  Status pull(std::initializer_list<const Mirror*> memories);
+  std::int64_t count_wrong_sums(int set) const;
   /// Of a handle in host memory.
   std::int64_t count_wrong_handle(const Handle& handle, int set) const;
   std::int64_t count_wrong_records(const Handle& handle, int set) const;

@@ -245,6 +245,7 @@ class SLUICE_API Communicator {
   /// that is encoded or converted always is). 64-byte aligned, in huge pages where the system allows
   /// them; local call. Freed with the communicator at the latest.
   Result<void*> allocate(std::size_t bytes);
+  /// cuda: kernels that use the memory must have ended.
   Status deallocate(void* memory);
 
   Statistics statistics() const;

@@ -98,11 +98,25 @@ Result<ReceiveBuffers> resolve_buffers(const DispatchOutputs& outputs, const Row
     if (!status.ok()) return status;
     buffers.scales = outputs.scales;
   }
+  // With padding, scales are zeroed wherever rows are.
+  const auto tensor_rows = [](const TensorView& view) {
+    return view.dims == 3 ? view.shape[0] * view.shape[1] : view.shape[0];
+  };
+  RowsNeeded scales_needed = needed;
+  if (buffers.rows.given()) scales_needed.rows = tensor_rows(buffers.rows);
+  if (outputs.zero_padding && buffers.scales.given() &&
+      tensor_rows(buffers.scales) < scales_needed.rows) {
+    return Status(
+        StatusCode::invalid_argument,
+        fmt::format("scales holds {} rows, expected as many as rows, {}, with zero_padding",
+                    tensor_rows(buffers.scales), scales_needed.rows));
+  }
   const auto row_count = static_cast<std::size_t>(needed.rows);
   const std::size_t rows_bytes =
       buffers.rows.given() ? 0 : row_count * codec::row_bytes(needed.codec, needed.hidden);
   const std::size_t scales_bytes = scaled && !buffers.scales.given()
-                                       ? row_count * codec::scale_bytes(needed.codec, needed.hidden)
+                                       ? static_cast<std::size_t>(scales_needed.rows) *
+                                             codec::scale_bytes(needed.codec, needed.hidden)
                                        : 0;
   const bool need_rows = !buffers.rows.given();
   const bool need_scales = scaled && !buffers.scales.given();
@@ -130,7 +144,7 @@ Result<ReceiveBuffers> resolve_buffers(const DispatchOutputs& outputs, const Row
     buffers.rows = contiguous(rows_data, codec::row_dtype(needed.codec), needed, needed.hidden);
   }
   if (need_scales) {
-    buffers.scales = contiguous(scales_data, scale_dtype(needed.codec), needed, columns);
+    buffers.scales = contiguous(scales_data, scale_dtype(needed.codec), scales_needed, columns);
   }
   return buffers;
 }

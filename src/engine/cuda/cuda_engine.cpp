@@ -17,6 +17,7 @@
 #include "engine/cuda/device_buffers.hpp"
 #include "engine/cuda/kernels.hpp"
 #include "engine/cuda/resources.hpp"
+#include "engine/cuda/stream_order.hpp"
 #include "engine/receive_buffers.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
@@ -117,13 +118,7 @@ class CudaEngine final : public Engine {
   ~CudaEngine() override {
     // Kernels use the windows, which are about to be unmapped. They end by their deadlines.
     const DeviceGuard guard(resources_.device);
-    if (resources_.sharers == 1) {
-      (void)cudaDeviceSynchronize();
-    } else if (last_stream_known_) {
-      // Not for kernels of other ranks, which may wait for what the calling thread does next.
-      (void)cudaStreamSynchronize(last_stream_);
-    }
-    if (order_ != nullptr) (void)cudaEventDestroy(order_);
+    order_.wait();
   }
 
   std::uint64_t send_dispatch(const DispatchSend& request) override {
@@ -152,6 +147,7 @@ class CudaEngine final : public Engine {
     if (!received.handle.given() && received.status.ok()) {
       received.status = {StatusCode::out_of_memory, "no GPU memory for the handle"};
     }
+    args.report = usable_report(outputs.report, received.status);
     args.handle = static_cast<std::byte*>(received.handle.data());
     args.drop = request.refused || !received.status.ok();
     if (!args.drop && request.rows) take_rows(outputs, request, received, args);
@@ -159,9 +155,12 @@ class CudaEngine final : public Engine {
       received.handle = outputs.handle;
       args.handle_copy = static_cast<std::byte*>(outputs.handle.data());
     }
-    args.report = outputs.report;
     args.header = known_header(args);
     const Status launched = run(args, pending.sent ? outputs.stream : request.stream);
+    if (order_.capturing()) {
+      captured_rows_.push_back(received.owner);
+      captured_handles_.push_back(received.handle);
+    }
     if (received.status.ok()) received.status = take_error(launched);
     ++statistics_.dispatches;
     pending = {};
@@ -187,10 +186,10 @@ class CudaEngine final : public Engine {
     const CombineSend& request = pending.request;
     CombineArgs& args = pending.args;
     args.halves = {!pending.sent, true};
+    args.report = usable_report(outputs.report, status);
     args.drop = request.refused || !status.ok();
     args.tokens = args.drop ? weights_tokens(request) : static_cast<int>(out.shape[0]);
     if (!args.drop) set_outputs(out, outputs, args);
-    args.report = outputs.report;
     const Status launched = run(args, pending.sent ? outputs.stream : request.stream);
     CombineResult result;
     result.status = status.ok() ? take_error(launched) : std::move(status);
@@ -465,11 +464,7 @@ class CudaEngine final : public Engine {
     const DeviceGuard guard(resources_.device);
     // Whatever goes wrong before it, the launch is tried: without it this rank's epoch falls behind.
     Status status = guard.status();
-    if (status.ok()) status = follow(static_cast<cudaStream_t>(stream));
-    if (Status reachable = check_report(args.report); !reachable.ok()) {
-      args.report = nullptr;
-      if (status.ok()) status = std::move(reachable);
-    }
+    if (status.ok()) status = order_.follow(static_cast<cudaStream_t>(stream));
     args.many = args.tokens > kFewTokens;
     Launch launch;
     launch.stream = stream;
@@ -485,7 +480,16 @@ class CudaEngine final : public Engine {
       launched =
           cuda_status(static_cast<cudaError_t>(launch_combine(args, launch)), "launching combine");
     }
+    if (launched.ok()) launched = order_.launched(static_cast<cudaStream_t>(stream));
     return status.ok() ? launched : status;
+  }
+
+  /// `report`, or null if kernels cannot write there; `status` then says so, if nothing else is wrong.
+  Report* usable_report(Report* report, Status& status) {
+    Status reachable = check_report(report);
+    if (reachable.ok()) return report;
+    if (status.ok()) status = std::move(reachable);
+    return nullptr;
   }
 
   /// Whether kernels can write to the memory of a report.
@@ -504,29 +508,6 @@ class CudaEngine final : public Engine {
     }
     last_report_ = report;
     return {};
-  }
-
-  /// Operations run in the order of their calls, whatever their streams. What is captured is ordered
-  /// by its graph.
-  Status follow(cudaStream_t stream) {
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    if (Status status = cuda_status(cudaStreamIsCapturing(stream, &capture), "stream");
-        !status.ok()) {
-      return status;
-    }
-    if (capture != cudaStreamCaptureStatusNone) return {};
-    const bool changes = last_stream_known_ && stream != last_stream_;
-    Status status;
-    if (changes) {
-      if (order_ == nullptr) {
-        status = cuda_status(cudaEventCreateWithFlags(&order_, cudaEventDisableTiming), "event");
-      }
-      if (status.ok()) status = cuda_status(cudaEventRecord(order_, last_stream_), "event");
-      if (status.ok()) status = cuda_status(cudaStreamWaitEvent(stream, order_), "event");
-    }
-    last_stream_ = stream;
-    last_stream_known_ = true;
-    return status;
   }
 
   /// A send half's error is told by its receive half.
@@ -549,13 +530,14 @@ class CudaEngine final : public Engine {
   std::uint64_t dispatches_received_ = 0;
   std::uint64_t combines_sent_ = 0;
   std::uint64_t combines_received_ = 0;
-  cudaEvent_t order_ = nullptr;
-  cudaStream_t last_stream_ = nullptr;
-  bool last_stream_known_ = false;
+  StreamOrder order_{resources_.sharers > 1};
   Report* last_report_ = nullptr;  // That was found good.
   Status error_;
   Statistics statistics_;
   std::vector<std::shared_ptr<void>> allocations_;
+  // What captured calls use: their graphs may be replayed at any time.
+  std::vector<std::shared_ptr<void>> captured_rows_;
+  std::vector<Handle> captured_handles_;
   DeathWatch watch_;
 };
 

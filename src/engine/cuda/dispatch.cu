@@ -271,7 +271,7 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
                           static_cast<std::uint32_t>(a.capacity),
                           static_cast<std::uint32_t>(a.capacity >> 32));
   } else if (a.cached) {
-    overflow = r.handle.header()->report.overflow_rows;
+    overflow = drop ? 0 : r.handle.header()->report.overflow_rows;
   }
   if ((absent | shared.bad_routes) != 0 || overflow != 0) {
     tell_report(&a, &coming, shared.bad_routes, overflow);
@@ -448,13 +448,13 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       bank = static_cast<int>(progress.bank);
       tag = window::tag_of(epoch);
       skipped = shared.block.suspects;
-      if (sends && crew.herald >= 0) {
-        send_heralds<kCommon>(a, table, crew, shared, {tag, signature, bank}, refused, weight, warp,
-                              lane);
-      }
       // Before this block sends anything: a release waits for what was sent before.
       if (sends && crew.herald == 0 && warp == kOpenWarp) {
         tell(g, Kind::dispatch, shared.block.received.epoch, skipped, lane);
+      }
+      if (sends && crew.herald >= 0) {
+        send_heralds<kCommon>(a, table, crew, shared, {tag, signature, bank}, refused, weight, warp,
+                              lane);
       }
       if (kCommon && warp == kCloseWarp) {
         close(g, Kind::dispatch, Halves{true, true}, shared.block, lane);
@@ -477,7 +477,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     if (crew.keeper >= 0) {
       __syncthreads();  // The route table is read no more.
       keep_books<kCommon>(receipt, crew, shared, bases, drop, epoch, warp, lane);
-    } else if (a.layout == Layout::expert_major && !cached && !drop) {
+    } else if (crew.works && a.layout == Layout::expert_major && !cached && !drop) {
       Patience patience(g, a.timeout_ns);
       number_rows(receipt, bases, false, shared, patience);
     }

@@ -103,7 +103,6 @@ struct Geometry {
   Divisor experts_divisor;  // contiguous map: of every rank the same number of experts
   /// [E]: rank << kLocalBits | local expert; null: contiguous
   const std::uint16_t* owners = nullptr;
-  std::uint64_t fingerprint = 0;
   std::uint32_t handle_key = 0;  // Of handles that this rank of this communicator made.
   window::PacketLayout layout;
   std::byte* window = nullptr;       // of this rank

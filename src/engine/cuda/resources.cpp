@@ -73,9 +73,7 @@ Status copy_to_device(memory::DevicePool& pool, const T* from, std::size_t count
   if (to == nullptr) {
     return {StatusCode::out_of_memory, fmt::format("no {} bytes of GPU memory", bytes)};
   }
-  return from == nullptr
-             ? cuda_status(cudaMemset(to.get(), 0, bytes), "GPU memory")
-             : cuda_status(cudaMemcpy(to.get(), from, bytes, cudaMemcpyDefault), "GPU memory");
+  return pool.write(to.get(), from, bytes);
 }
 
 /// Owners of experts where ranks do not own equal contiguous blocks.
@@ -110,16 +108,16 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
   Result<DeviceMemory> made = DeviceMemory::create(resources.device, layout.bytes(), 0xFF);
   if (!made) return made.status();
   window = std::move(made).value();
+  Result<std::shared_ptr<memory::DevicePool>> pool = memory::DevicePool::create(resources.device);
+  if (!pool) return pool.status();
+  resources.pool = std::move(pool).value();
   for (int peer = 0; peer < config.ranks; ++peer) {
-    if (Status status = cuda_status(
-            cudaMemset(window.base() + layout.lane(peer), 0, layout.told_bytes()), "window");
+    if (Status status =
+            resources.pool->write(window.base() + layout.lane(peer), nullptr, layout.told_bytes());
         !status.ok()) {
       return status;
     }
   }
-  Result<std::shared_ptr<memory::DevicePool>> pool = memory::DevicePool::create(resources.device);
-  if (!pool) return pool.status();
-  resources.pool = std::move(pool).value();
   if (Status status = copy_to_device<State>(*resources.pool, nullptr, 1, resources.state);
       !status.ok()) {
     return status;
@@ -142,7 +140,7 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
       return status;
     }
   }
-  return cuda_status(cudaDeviceSynchronize(), "preparing the GPU");
+  return {};
 }
 
 }  // namespace
@@ -197,7 +195,6 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   g.local_experts = config.local_experts();
   g.top_k_divisor = Divisor(config.shape.top_k);
   g.ranks_divisor = Divisor(config.ranks);
-  g.fingerprint = config.fingerprint;
   g.handle_key = mix(static_cast<std::uint32_t>(config.fingerprint ^ config.fingerprint >> 32),
                      static_cast<std::uint32_t>(config.rank)) |
                  1U;

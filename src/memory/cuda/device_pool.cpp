@@ -15,6 +15,18 @@ cudaStream_t stream_of(void* stream) noexcept {
   return static_cast<cudaStream_t>(stream);
 }
 
+/// What follows is no part of a graph that this thread may be capturing on another stream.
+class WhateverIsCaptured {
+ public:
+  WhateverIsCaptured() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~WhateverIsCaptured() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  WhateverIsCaptured(const WhateverIsCaptured&) = delete;
+  WhateverIsCaptured& operator=(const WhateverIsCaptured&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 }  // namespace
 
 Result<std::shared_ptr<DevicePool>> DevicePool::create(int device) {
@@ -48,6 +60,7 @@ DevicePool::~DevicePool() {
 
 std::shared_ptr<void> DevicePool::take(std::size_t bytes) {
   const DeviceGuard guard(device_);
+  const WhateverIsCaptured capture;
   void* memory = nullptr;
   const cudaError_t error =
       cudaMallocFromPoolAsync(&memory, std::max<std::size_t>(bytes, 1),
@@ -60,8 +73,19 @@ std::shared_ptr<void> DevicePool::take(std::size_t bytes) {
   return there ? taken : nullptr;
 }
 
+Status DevicePool::write(void* to, const void* from, std::size_t bytes) {
+  const DeviceGuard guard(device_);
+  const auto stream = stream_of(stream_);
+  Status status =
+      from == nullptr
+          ? cuda_status(cudaMemsetAsync(to, 0, bytes, stream), "GPU memory")
+          : cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "GPU memory");
+  return status.ok() ? cuda_status(cudaStreamSynchronize(stream), "GPU memory") : status;
+}
+
 void DevicePool::give_back(void* memory) noexcept {
   const DeviceGuard guard(device_);
+  const WhateverIsCaptured capture;
   (void)cuda_status(cudaFreeAsync(memory, stream_of(stream_)), "GPU memory");
 }
 

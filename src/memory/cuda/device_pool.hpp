@@ -20,6 +20,8 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
 
   /// Null if there is no memory. Work that uses it must have ended before the last owner lets go.
   std::shared_ptr<void> take(std::size_t bytes);
+  /// Copies to memory of the GPU, or writes zeros where `from` is null. Waits for that alone.
+  Status write(void* to, const void* from, std::size_t bytes);
 
  private:
   explicit DevicePool(int device) noexcept : device_(device) {}
@@ -27,7 +29,7 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
 
   int device_;
   void* pool_ = nullptr;    // cudaMemPool_t
-  void* stream_ = nullptr;  // cudaStream_t; nothing runs there.
+  void* stream_ = nullptr;  // cudaStream_t; no kernels run there.
 };
 
 }  // namespace sluice::memory

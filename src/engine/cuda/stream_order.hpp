@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "sluice/status.hpp"
+
+namespace sluice::engine::cuda {
+
+/// The order of one communicator's operations: that of their calls, whatever their streams. What is
+/// captured is ordered by its graph alone.
+class StreamOrder {
+ public:
+  /// `shared`: other ranks use this GPU, too, so that it must not be waited for as a whole.
+  explicit StreamOrder(bool shared) noexcept : shared_(shared) {}
+  ~StreamOrder();
+  StreamOrder(const StreamOrder&) = delete;
+  StreamOrder& operator=(const StreamOrder&) = delete;
+
+  /// Before a launch on `stream`: lets it wait for the last one, if that was on another.
+  Status follow(cudaStream_t stream);
+  /// After the launch.
+  Status launched(cudaStream_t stream);
+  /// Whether the launch between the two is captured.
+  bool capturing() const noexcept { return capturing_; }
+  /// Waits for all launches but those of graphs (if the GPU is not shared, for those as well).
+  void wait();
+
+ private:
+  Status record(cudaStream_t stream);
+
+  bool shared_;
+  bool capturing_ = false;
+  bool known_ = false;     // There was a launch,
+  bool recorded_ = false;  // and event_ comes after it.
+  cudaStream_t last_ = nullptr;
+  cudaEvent_t event_ = nullptr;
+};
+
+}  // namespace sluice::engine::cuda
