@@ -17,6 +17,7 @@ namespace {
 
 struct SizeArguments {
   bench::Case shape;
+  std::string engine = "cpu";
   std::string mode = "automatic";
   std::string dispatch_codec = "bf16";
   std::string combine_codec = "bf16";
@@ -27,6 +28,11 @@ struct SizeArguments {
 };
 
 Status parse(SizeArguments& arguments) {
+  if (arguments.engine != "cpu" && arguments.engine != "cuda") {
+    return {StatusCode::invalid_argument,
+            fmt::format("--engine {}: expected cpu or cuda", arguments.engine)};
+  }
+  arguments.shape.engine = arguments.engine == "cuda" ? Device::cuda : Device::cpu;
   const Result<Mode> mode = bench::parse_mode(arguments.mode);
   if (!mode) return mode.status();
   const Result<Codec> dispatch = bench::parse_codec(arguments.dispatch_codec);
@@ -44,9 +50,9 @@ Status parse(SizeArguments& arguments) {
 
 void print(const SizeArguments& arguments, const std::vector<SizeEntry>& entries) {
   const bench::Case& shape = arguments.shape;
-  fmt::print("# per rank: {} ranks, {} tokens, hidden {}, top-{} of {} experts, {}\n", shape.ranks,
-             shape.tokens, shape.hidden, shape.top_k, shape.experts,
-             to_string(shape.resolved_mode()));
+  fmt::print("# per rank: {}, {} ranks, {} tokens, hidden {}, top-{} of {} experts, {}\n",
+             to_string(shape.engine), shape.ranks, shape.tokens, shape.hidden, shape.top_k,
+             shape.experts, to_string(shape.resolved_mode()));
   for (const SizeEntry& entry : entries) {
     fmt::print("{:<40} {:>16} B {:>10.2f} MiB\n", entry.name, entry.bytes,
                static_cast<double>(entry.bytes) / (1024.0 * 1024.0));
@@ -56,7 +62,8 @@ void print(const SizeArguments& arguments, const std::vector<SizeEntry>& entries
 void print_json(const SizeArguments& arguments, const std::vector<SizeEntry>& entries) {
   const bench::Case& shape = arguments.shape;
   nlohmann::ordered_json json;
-  json["shape"] = {{"ranks", shape.ranks},
+  json["shape"] = {{"engine", to_string(shape.engine)},
+                   {"ranks", shape.ranks},
                    {"tokens", shape.tokens},
                    {"hidden", shape.hidden},
                    {"top_k", shape.top_k},
@@ -75,6 +82,7 @@ int run(SizeArguments& arguments) {
   Status status = parse(arguments);
   if (status.ok()) {
     CommunicatorOptions options = arguments.shape.communicator_options();
+    options.device = arguments.shape.engine;
     options.permit_single = arguments.permit_single;
     options.registered_bytes = arguments.registered_bytes;
     const Result<std::vector<SizeEntry>> entries =
@@ -105,6 +113,7 @@ void add_size_command(CLI::App& app, int& result) {
       ->capture_default_str();
   command->add_option("--experts,--num-experts", shape.experts, "Experts in all")
       ->capture_default_str();
+  command->add_option("--engine", arguments->engine, "cpu or cuda")->capture_default_str();
   command->add_option("--mode", arguments->mode, "latency, throughput or automatic")
       ->capture_default_str();
   command->add_option("--dispatch-codec", arguments->dispatch_codec, "As of sluice bench")

@@ -303,8 +303,9 @@ Result<std::vector<SizeEntry>> Communicator::sizes(const Shape& shape, int ranks
   Result<engine::EngineConfig> config = api::resolve(shape, options, 0, ranks);
   if (!config) return config.status();
   if (options.device == Device::cuda) {
-    return std::vector<SizeEntry>{{"window", window::PacketLayout(config->packets).bytes()},
-                                  {"handle", api::handle_layout(*config).bytes}};
+    std::vector<SizeEntry> entries = engine::cuda::sizes(*config);
+    entries.push_back({"handle", api::handle_layout(*config).bytes});
+    return entries;
   }
   const window::WindowLayout layout(config->window);
   const std::size_t parts[] = {layout.signal_bytes(),         layout.dispatch_metadata_bytes(),

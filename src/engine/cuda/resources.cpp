@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/cuda/cuda_engine.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
 #include "memory/cuda/pinned_memory.hpp"
@@ -143,7 +144,18 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
   return {};
 }
 
+/// In which the GPU's memory is mapped (what DeviceMemory::granularity says of all GPUs seen so far).
+constexpr std::size_t kMappedBytes = std::size_t{2} << 20;
+
 }  // namespace
+
+std::vector<SizeEntry> sizes(const EngineConfig& config) {
+  const std::size_t window = window::PacketLayout(config.packets).bytes();
+  return {
+      {"window", (window + kMappedBytes - 1) / kMappedBytes * kMappedBytes},
+      {"state", sizeof(State)},
+      {"saved routes", sizeof(SavedRoutes) * static_cast<std::size_t>(config.options.in_flight)}};
+}
 
 Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& group,
                                  base::Deadline deadline) {

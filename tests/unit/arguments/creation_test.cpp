@@ -99,6 +99,17 @@ TEST(CreationArguments, OfSizes) {
                 StatusCode::invalid_argument, {"257 ranks", "1 to 256"});
 }
 
+// Needs no GPU.
+TEST(CreationArguments, SizesOnGpus) {
+  CommunicatorOptions options;
+  options.device = Device::cuda;
+  const auto sizes = Communicator::sizes(Fixture::shape(), 4, options);
+  ASSERT_TRUE(sizes.ok()) << sizes.status().to_string();
+  EXPECT_EQ(sizes->front().name, "window");
+  EXPECT_EQ(sizes->back().name, "handle");
+  for (const SizeEntry& entry : *sizes) EXPECT_GT(entry.bytes, 0U) << entry.name;
+}
+
 // 256 ranks of 2^20 tokens with 32 routes would need 33 bits for a row.
 TEST(CreationArguments, RowNumbersFit) {
   CommunicatorOptions options;
