@@ -31,6 +31,11 @@ class Contestant {
 
   virtual std::string name() const = 0;
   virtual Role role() const = 0;
+  /// How operations reach the device, "graph" or "stream"; empty on the host. Only like is compared
+  /// with like.
+  virtual std::string way() const { return {}; }
+  /// What a reader of its figures must know, such as the version of a library; or nothing.
+  virtual std::string about() const { return {}; }
   /// Names of what is timed, in the order in which one iteration runs it. All but
   /// the floor have "dispatch", "combine", "pair".
   virtual std::vector<std::string> operations() const = 0;

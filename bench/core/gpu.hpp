@@ -7,6 +7,8 @@
 #include "contestant.hpp"
 #include "measure.hpp"
 #include "place.hpp"
+#include "sluice/world.hpp"
+#include "workload.hpp"
 
 /// What `--engine cuda` needs of CUDA. A build without it has functions that say so.
 namespace sluice::bench {
@@ -26,6 +28,11 @@ std::string gpu_text();
 /// `place`, which must outlive them.
 Contestants launched(std::shared_ptr<QueuedContestant> contestant, Place& place,
                      const Case& bench_case);
+
+/// The same job done the usual way, over NCCL, which is loaded from `library`. Collective. `place`
+/// must outlive it.
+Result<std::shared_ptr<QueuedContestant>> nccl_peer(World& world, const Workload& workload,
+                                                    Place& place, const std::string& library);
 
 /// As measure(), for contestants made by launched(): a sample is the mean of a chain of operations,
 /// by events, after a common start on the device; combine is pair - dispatch.

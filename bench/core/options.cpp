@@ -69,7 +69,11 @@ void BenchOptions::add_to(CLI::App& app) {
   app.add_option("--seed", c.seed, "Of routings and data")->capture_default_str();
   app.add_option("--deadline", c.deadline_s, "Seconds that one operation may wait")
       ->capture_default_str();
-  app.add_option("--peer", texts_.peer, "mpi: measure the usual way over MPI_Alltoallv as well");
+  app.add_option("--peer", texts_.peer,
+                 "Measure the usual way as well: over MPI_Alltoallv (mpi; --engine cpu), or over "
+                 "grouped sends and receives of NCCL (nccl; --engine cuda)");
+  app.add_option("--nccl", s.nccl_library, "--peer nccl: where NCCL is, as for dlopen")
+      ->capture_default_str();
   app.add_flag("--check", s.check, "Poison the outputs and verify every value afterwards");
   app.add_flag("--threads", s.threads, "Ranks as threads of one process");
   app.add_flag("--bind,!--no-bind", s.bind, "Bind rank r to processor r mod n (the default)");
@@ -103,18 +107,37 @@ Status BenchOptions::parse_engine() {
   c.weights_at_combine = texts_.weights == "combine";
   if (c.engine == Device::cpu) return {};
   if (!settings.profile_dir.empty()) return bad("--profile: not done for --engine cuda yet");
-  if (texts_.peer == "mpi") return bad("--peer mpi goes with --engine cpu");
+  return {};
+}
+
+Status BenchOptions::parse_peer() {
+  const auto bad = [](std::string message) {
+    return Status(StatusCode::invalid_argument, std::move(message));
+  };
+  const Case& c = bench_case;
+  settings.peer_mpi = texts_.peer == "mpi";
+  settings.peer_nccl = texts_.peer == "nccl";
+  if (texts_.peer.empty()) return {};
+  if (!settings.peer_mpi && !settings.peer_nccl) {
+    return bad(fmt::format("--peer {}: expected mpi or nccl", texts_.peer));
+  }
+  if (settings.peer_mpi && c.engine != Device::cpu) return bad("--peer mpi goes with --engine cpu");
+  if (!settings.peer_nccl) return {};
+  if (c.engine != Device::cuda) return bad("--peer nccl goes with --engine cuda");
+  const Codec& codec = c.dispatch_codec;
+  const bool common_fp8 = codec_text(codec) == codec_text({CodecKind::fp8, ScaleForm::f32, 128});
+  if (codec.kind != CodecKind::bf16 && !common_fp8) {
+    return bad("--peer nccl can do --dispatch-codec bf16 and fp8 (f32 scales for 128 elements)");
+  }
+  if (c.combine_codec != CodecKind::bf16 || c.reduce != Reduce::rank) {
+    return bad("--peer nccl can do --combine-codec bf16 with --reduce rank only");
+  }
   return {};
 }
 
 Status BenchOptions::parse_texts() {
   Case& c = bench_case;
   if (Status status = parse_engine(); !status) return status;
-  if (!texts_.peer.empty() && texts_.peer != "mpi") {
-    return Status(StatusCode::invalid_argument,
-                  fmt::format("--peer {}: the only peer is mpi", texts_.peer));
-  }
-  settings.peer_mpi = texts_.peer == "mpi";
   for (const Status& status :
        {assign(parse_layout(texts_.layout), "--layout", c.layout),
         assign(parse_mode(texts_.mode), "--mode", c.mode),
@@ -124,6 +147,7 @@ Status BenchOptions::parse_texts() {
         assign(RoutingSpec::parse(texts_.routing), "--routing", c.routing)}) {
     if (!status) return status;
   }
+  if (Status status = parse_peer(); !status) return status;
   if (texts_.registered != "yes" && texts_.registered != "no") {
     return Status(StatusCode::invalid_argument,
                   fmt::format("--registered {}: expected yes or no", texts_.registered));

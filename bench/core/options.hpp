@@ -15,6 +15,8 @@ namespace sluice::bench {
 /// How a case is run and where its results go.
 struct RunSettings {
   bool peer_mpi = false;
+  bool peer_nccl = false;
+  std::string nccl_library = "libnccl.so.2";  ///< As for dlopen.
   bool peer_alone = false;  ///< sluice-bench-mpi only: measure the peer without Sluice.
   bool check = false;
   bool threads = false;
@@ -57,6 +59,7 @@ class BenchOptions {
   };
   Status parse_texts();
   Status parse_engine();
+  Status parse_peer();
 
   Texts texts_;
 };

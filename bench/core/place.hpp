@@ -37,13 +37,17 @@ class Mirror {
  public:
   Mirror() = default;
   static Result<Mirror> make(Place& place, std::size_t bytes) {
-    Result<Buffer> host = Buffer::make(bytes, Buffer::Pages::huge);
-    if (!host) return host.status();
     Result<std::byte*> device = place.take(bytes);
     if (!device) return device.status();
+    return of(*device, bytes);
+  }
+  /// Of memory that somebody else has taken and frees; null: there is the host's only.
+  static Result<Mirror> of(std::byte* device, std::size_t bytes) {
+    Result<Buffer> host = Buffer::make(bytes, Buffer::Pages::huge);
+    if (!host) return host.status();
     Mirror mirror;
     mirror.host_ = std::move(host).value();
-    mirror.device_ = *device;
+    mirror.device_ = device;
     mirror.bytes_ = bytes;
     return mirror;
   }

@@ -72,8 +72,8 @@ void print_head(const Results& results, std::FILE* out) {
 }
 
 void print_ratio(const char* label, const Ratio& ratio, std::FILE* out) {
-  fmt::print(out, "# {}: dispatch {:.2f}, combine {:.2f}, pair {:.2f}\n", label, ratio.dispatch,
-             ratio.combine, ratio.pair);
+  fmt::print(out, "# {}{}{}: dispatch {:.2f}, combine {:.2f}, pair {:.2f}\n", label,
+             ratio.way.empty() ? "" : ", ", ratio.way, ratio.dispatch, ratio.combine, ratio.pair);
 }
 
 Json summary_json(const Summary& summary) {
@@ -82,6 +82,16 @@ Json summary_json(const Summary& summary) {
 
 Json ratio_json(const Ratio& ratio) {
   return {{"dispatch", ratio.dispatch}, {"combine", ratio.combine}, {"pair", ratio.pair}};
+}
+
+/// Null when void; with several ways one for each, by its name.
+Json ratios_json(const std::vector<Ratio>& ratios) {
+  Json by_way = nullptr;
+  for (const Ratio& ratio : ratios) {
+    if (ratio.way.empty()) return ratio_json(ratio);
+    by_way[ratio.way] = ratio_json(ratio);
+  }
+  return by_way;
 }
 
 Json case_json(const Case& bench_case) {
@@ -174,14 +184,16 @@ void print_table(const Results& results, std::FILE* out) {
     fmt::print(out, "  {:<18} {:<35} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f}\n", "peer's floor",
                part.name, part.us.min, part.us.p50, part.us.p99, part.us.max);
   }
-  if (const ContestantResult* peer = results.find(Role::peer); peer != nullptr) {
+  const ContestantResult* peer = results.find(Role::peer);
+  if (peer != nullptr && !peer->about.empty()) fmt::print(out, "# peer: {}\n", peer->about);
+  if (peer != nullptr && !results.floor.empty()) {
     fmt::print(out, "# peer's floor: {:.1f} us; its pair takes {:.2f} of it (limit {})\n",
                results.floor_us(), peer->pair_us.p50 / results.floor_us(), kPeerLimit);
     if (results.bench_case.layout == Layout::rank_major) {
       fmt::print(out, "# the peer sends one row per route both ways, also in rank_major\n");
     }
   }
-  if (results.ratio) print_ratio("peer's p50 over ours", *results.ratio, out);
+  for (const Ratio& ratio : results.ratios) print_ratio("peer's p50 over ours", ratio, out);
   if (results.ratio_per_rank) {
     print_ratio("against one row per (token, rank)", *results.ratio_per_rank, out);
   }
@@ -206,13 +218,16 @@ std::string to_json(const Results& results) {
   document["results"] = Json::array();
   for (const ContestantResult& result : results.contestants) {
     document["results"].push_back(result_json(result, results.checked, counts_bytes(results)));
+    if (!result.about.empty()) document["results"].back()["about"] = result.about;
   }
   if (!results.floor.empty()) {
     Json floor;
     for (const FloorPart& part : results.floor) floor[part.name] = summary_json(part.us);
     document["floor_us"] = {
         {"parts", floor}, {"total_p50", results.floor_us()}, {"limit", kPeerLimit}};
-    document["ratio"] = results.ratio ? ratio_json(*results.ratio) : Json(nullptr);
+  }
+  if (results.find(Role::peer) != nullptr) {
+    document["ratio"] = ratios_json(results.ratios);
     if (results.ratio_per_rank) document["ratio_per_rank"] = ratio_json(*results.ratio_per_rank);
     if (!results.void_reason.empty()) document["void"] = results.void_reason;
   }

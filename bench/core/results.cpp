@@ -26,7 +26,7 @@ double remote_routes(const Workload& workload) {
 
 Ratio ratio_of(const ContestantResult& peer, const ContestantResult& ours) {
   const auto divide = [](double a, double b) { return b > 0.0 ? a / b : 0.0; };
-  return {divide(peer.dispatch_us.p50, ours.dispatch_us.p50),
+  return {ours.way, divide(peer.dispatch_us.p50, ours.dispatch_us.p50),
           divide(peer.combine_us.p50, ours.combine_us.p50),
           divide(peer.pair_us.p50, ours.pair_us.p50)};
 }
@@ -36,6 +36,13 @@ Ratio ratio_of(const ContestantResult& peer, const ContestantResult& ours) {
 const ContestantResult* Results::find(Role role) const noexcept {
   for (const ContestantResult& result : contestants) {
     if (result.role == role) return &result;
+  }
+  return nullptr;
+}
+
+const ContestantResult* Results::find(Role role, const std::string& way) const noexcept {
+  for (const ContestantResult& result : contestants) {
+    if (result.role == role && result.way == way) return &result;
   }
   return nullptr;
 }
@@ -58,21 +65,24 @@ int Results::exit_status() const noexcept {
 }
 
 void judge_peer(Results& results) {
-  const ContestantResult* ours = results.find(Role::ours);
   const ContestantResult* peer = results.find(Role::peer);
   const ContestantResult* variant = results.find(Role::peer_variant);
   if (peer == nullptr) return;
   const double limit = kPeerLimit * results.floor_us();
-  if (peer->pair_us.p50 > limit) {
+  // Nobody has measured what a peer without a floor cannot avoid.
+  if (!results.floor.empty() && peer->pair_us.p50 > limit) {
     results.void_reason = fmt::format(
         "the peer's pair takes {:.1f} us, more than {} x {:.1f} us, which its exchange, copies "
         "and quantising take alone",
         peer->pair_us.p50, kPeerLimit, results.floor_us());
     return;
   }
-  if (ours == nullptr) return;
-  results.ratio = ratio_of(*peer, *ours);
-  if (variant != nullptr) results.ratio_per_rank = ratio_of(*variant, *ours);
+  for (const ContestantResult& ours : results.contestants) {
+    if (ours.role != Role::ours) continue;
+    peer = results.find(Role::peer, ours.way);
+    if (peer != nullptr) results.ratios.push_back(ratio_of(*peer, ours));
+    if (variant != nullptr) results.ratio_per_rank = ratio_of(*variant, ours);
+  }
 }
 
 std::string samples_csv(const Board& board, const Contestants& contestants) {
@@ -120,6 +130,8 @@ Results collect(const Board& board, const Workload& workload, const Contestants&
     ContestantResult result;
     result.name = contestants[which]->name();
     result.role = contestants[which]->role();
+    result.way = contestants[which]->way();
+    result.about = contestants[which]->about();
     result.dispatch_us = summary(kDispatch);
     result.combine_us = summary(kCombine);
     result.pair_us = summary(kPair);

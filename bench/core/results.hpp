@@ -17,6 +17,8 @@ namespace sluice::bench {
 struct ContestantResult {
   std::string name;
   Role role = Role::ours;
+  std::string way;    ///< See Contestant.
+  std::string about;  ///< See Contestant.
   Summary dispatch_us, combine_us, pair_us;
   double dispatch_wire_bytes = 0.0, combine_wire_bytes = 0.0;
   double dispatch_naive_bytes = 0.0, combine_naive_bytes = 0.0;
@@ -32,8 +34,9 @@ struct FloorPart {
   Summary us;
 };
 
-/// Medians of the peer over ours.
+/// Medians of the peer over ours, both in one way.
 struct Ratio {
+  std::string way;
   double dispatch = 0.0, combine = 0.0, pair = 0.0;
 };
 
@@ -43,14 +46,16 @@ struct Results {
   std::string command;
   bool checked = false;
   std::vector<ContestantResult> contestants;
-  std::vector<FloorPart> floor;  ///< Only with a peer.
-  /// The peer against ours; none without a peer, or when the comparison is void.
-  std::optional<Ratio> ratio;
+  std::vector<FloorPart> floor;  ///< Only with the MPI peer.
+  /// The peer against ours, in every way of both; none without a peer, or when it is void.
+  std::vector<Ratio> ratios;
   /// rank_major: against the peer that sends one row per (token, rank).
   std::optional<Ratio> ratio_per_rank;
   std::string void_reason;
 
+  /// The first of that role, in that way where one is given.
   const ContestantResult* find(Role role) const noexcept;
+  const ContestantResult* find(Role role, const std::string& way) const noexcept;
   double floor_us() const noexcept;
   std::int64_t wrong() const noexcept;
   /// 0: all right; 1: wrong values; 3: void comparison.

@@ -79,6 +79,27 @@ Status run_rounds(Board& board, const Workload& workload, const Contestants& con
   return write_profiles(board, contestants, settings);
 }
 
+/// Sluice's contestant, on a GPU in each of its ways, and the peer that the settings ask for.
+Result<Contestants> make_contestants(World& world, const Workload& workload, Place& place,
+                                     const RunSettings& settings) {
+  Result<std::unique_ptr<SluiceContestant>> ours = SluiceContestant::create(world, workload, place);
+  if (!ours) return ours.status();
+  Contestants contestants;
+  if (workload.bench_case.engine == Device::cpu) {
+    contestants.push_back(std::move(ours).value());
+    return contestants;
+  }
+  contestants = launched(std::move(ours).value(), place, workload.bench_case);
+  if (!settings.peer_nccl) return contestants;
+  Result<std::shared_ptr<QueuedContestant>> peer =
+      nccl_peer(world, workload, place, settings.nccl_library);
+  if (!peer) return peer.status();
+  for (auto& contestant : launched(std::move(peer).value(), place, workload.bench_case)) {
+    contestants.push_back(std::move(contestant));
+  }
+  return contestants;
+}
+
 }  // namespace
 
 int complain(const Status& status, int rank) {
@@ -114,15 +135,9 @@ int run_sluice(World& world, const Workload& workload, const RunSettings& settin
   Result<std::unique_ptr<Place>> place =
       on_gpu ? gpu_place(world.rank()) : Result<std::unique_ptr<Place>>(std::make_unique<Place>());
   if (!place) return complain(place.status(), world.rank());
-  Result<std::unique_ptr<SluiceContestant>> ours =
-      SluiceContestant::create(world, workload, **place);
-  if (!ours) return complain(ours.status(), world.rank());
-  Contestants contestants;
-  if (on_gpu) {
-    contestants = launched(std::move(ours).value(), **place, workload.bench_case);
-  } else {
-    contestants.push_back(std::move(ours).value());
-  }
+  Result<Contestants> made = make_contestants(world, workload, **place, settings);
+  if (!made) return complain(made.status(), world.rank());
+  Contestants contestants = std::move(made).value();
   const int series = series_count(contestants);
 
   const std::shared_ptr<bootstrap::Group>& group = world.group();

@@ -65,10 +65,10 @@ class Launched final : public Contestant {
         chain_(bench_case.chain),
         way_(way) {}
 
-  std::string name() const override {
-    return contestant_->name() + (way_ == Way::graph ? ", graph" : ", stream");
-  }
+  std::string name() const override { return contestant_->name() + ", " + way(); }
   Role role() const override { return contestant_->role(); }
+  std::string way() const override { return way_ == Way::graph ? "graph" : "stream"; }
+  std::string about() const override { return contestant_->about(); }
   std::vector<std::string> operations() const override { return contestant_->operations(); }
   void start_counting() override { contestant_->start_counting(); }
   Traffic traffic() const override { return contestant_->traffic(); }

@@ -17,6 +17,11 @@ Contestants launched(std::shared_ptr<QueuedContestant> /*contestant*/, Place& /*
                      const Case& /*bench_case*/) {
   return {};
 }
+Result<std::shared_ptr<QueuedContestant>> nccl_peer(World& /*world*/, const Workload& /*workload*/,
+                                                    Place& /*place*/,
+                                                    const std::string& /*library*/) {
+  return Status(StatusCode::unavailable, "this build has no CUDA engine");
+}
 Status measure_launched(Board& /*board*/, const Case& /*bench_case*/,
                         const Contestants& /*contestants*/, Progress& /*progress*/) {
   return {StatusCode::unavailable, "this build has no CUDA engine"};

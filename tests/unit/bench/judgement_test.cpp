@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "results.hpp"
 
@@ -30,10 +31,10 @@ Results with_peer(double peer_pair, double floor) {
 
 TEST(Judgement, ComparesWithASoundPeer) {
   const Results results = with_peer(90, 60);  // Exactly the limit.
-  ASSERT_TRUE(results.ratio.has_value());
-  EXPECT_DOUBLE_EQ(results.ratio->dispatch, 4.0);
-  EXPECT_DOUBLE_EQ(results.ratio->combine, 2.5);
-  EXPECT_DOUBLE_EQ(results.ratio->pair, 3.0);
+  ASSERT_EQ(results.ratios.size(), 1U);
+  EXPECT_DOUBLE_EQ(results.ratios[0].dispatch, 4.0);
+  EXPECT_DOUBLE_EQ(results.ratios[0].combine, 2.5);
+  EXPECT_DOUBLE_EQ(results.ratios[0].pair, 3.0);
   EXPECT_EQ(results.exit_status(), 0);
   const nlohmann::json json = nlohmann::json::parse(to_json(results));
   EXPECT_DOUBLE_EQ(json["ratio"]["pair"].get<double>(), 3.0);
@@ -42,11 +43,39 @@ TEST(Judgement, ComparesWithASoundPeer) {
 
 TEST(Judgement, VoidsAWeakPeer) {
   const Results results = with_peer(91, 60);
-  EXPECT_FALSE(results.ratio.has_value());
+  EXPECT_TRUE(results.ratios.empty());
   EXPECT_EQ(results.exit_status(), 3);
   const nlohmann::json json = nlohmann::json::parse(to_json(results));
   EXPECT_TRUE(json["ratio"].is_null());
   EXPECT_FALSE(json["void"].get<std::string>().empty());
+}
+
+TEST(Judgement, ComparesGraphWithGraphAndStreamWithStream) {
+  Results results;
+  for (const auto& [role, way, pair] :
+       {std::tuple{Role::ours, "graph", 10.0}, std::tuple{Role::ours, "stream", 20.0},
+        std::tuple{Role::peer, "graph", 50.0}, std::tuple{Role::peer, "stream", 40.0}}) {
+    results.contestants.push_back(contestant(role, 10, 10, pair));
+    results.contestants.back().way = way;
+    if (role == Role::peer) results.contestants.back().about = "NCCL 2.27.3";
+  }
+  judge_peer(results);
+  // No floor was measured, so nothing is void.
+  EXPECT_EQ(results.exit_status(), 0);
+  const nlohmann::json json = nlohmann::json::parse(to_json(results));
+  EXPECT_DOUBLE_EQ(json["ratio"]["graph"]["pair"].get<double>(), 5.0);
+  EXPECT_DOUBLE_EQ(json["ratio"]["stream"]["pair"].get<double>(), 2.0);
+  EXPECT_EQ(json["results"][2]["about"], "NCCL 2.27.3");
+  for (const char* key : {"floor_us", "void"}) EXPECT_FALSE(json.contains(key)) << key;
+}
+
+TEST(Judgement, AWayThatOnlyOneHasIsNotCompared) {
+  Results results;
+  results.contestants = {contestant(Role::ours, 10, 10, 20), contestant(Role::peer, 10, 10, 20)};
+  results.contestants[0].way = "graph";
+  results.contestants[1].way = "stream";
+  judge_peer(results);
+  EXPECT_TRUE(results.ratios.empty());
 }
 
 TEST(Judgement, AWrongValueOutweighsEverything) {
