@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "engine/cuda/dispatch_drain.cuh"
+#include "engine/cuda/dispatch_receive.cuh"
+
+/// dispatch, what keepers do: they write the handle. The first one numbers the rows, the others describe
+/// the records; the first one also empties what nobody takes.
+namespace sluice::engine::cuda {
+
+/// What the peers' cells say, in a keeper's shared memory.
+struct Coming {
+  std::uint32_t tokens[kPeersMax * kTokenWords];  // bit t of [R]: the record of token t comes
+  int records[kPeersMax];
+  std::uint32_t missing;
+  std::uint32_t refused;
+  std::uint32_t mismatched;
+  int most;  // tokens of one source
+};
+
+/// Awaits the cells of all sources, by a whole block. `coming` is all zero.
+__device__ __forceinline__ void read_cells(const Receipt& r, Coming& coming, int warp, int lane) {
+  const Geometry& g = r.g;
+#pragma unroll 1
+  for (int source = warp; source < g.ranks; source += kBlockWarps) {
+    const bool asks = lane < window::cell_packets(g.layout.shape().tokens);
+    const std::byte* const at =
+        in_at(g, source, g.layout.cell(protocol::CellKind::dispatch, r.bank)) +
+        (asks ? lane : 0) * window::kPacketBytes;
+    Patience patience(g, r.a.timeout_ns);
+    bool missing = ((r.suspects >> source) & 1U) != 0;
+    uint4 packet = load_packet(at);  // Pairs with send_cell() of the source.
+#pragma unroll 1
+    while (!missing && !__all_sync(~0U, packet.x == r.tag)) {
+      missing = __any_sync(~0U, patience.spent(source));
+      if (missing) break;
+      packet = load_packet(at);
+    }
+    PeerCell cell;
+    cell.missing = missing;
+    cell.read(make_uint4(0, __shfl_sync(~0U, packet.y, 0), __shfl_sync(~0U, packet.z, 0), 0),
+              r.signature);
+    const int records = cell.records();
+    std::uint32_t* const tokens = coming.tokens + source * kTokenWords;
+    if (records != 0 && lane == 0) {
+      tokens[0] = packet.w;
+      coming.records[source] = records;
+      atomicMax(&coming.most,
+                static_cast<int>(cell.word >> cell_word::kTokensShift & cell_word::kNumber));
+    }
+    if (records != 0 && asks && lane > window::kFormPacket) {
+      std::uint32_t* const three = tokens + 1 + 3 * (lane - window::kFormPacket - 1);
+      three[0] = packet.y;
+      three[1] = packet.z;
+      three[2] = packet.w;
+    }
+    if (lane == 0) {
+      const std::uint32_t bit = 1U << source;
+      if (missing) atomicOr(&coming.missing, bit);
+      if (!missing && cell.refused) atomicOr(&coming.refused, bit);
+      if (!missing && cell.mismatched) atomicOr(&coming.mismatched, bit);
+    }
+  }
+}
+
+/// Where a source's packet about this lane's route of a token lies.
+__device__ __forceinline__ const std::byte* header_of(const Receipt& r, int source, int token,
+                                                      int lane) {
+  const Geometry& g = r.g;
+  return in_at(g, source, g.layout.route(r.bank, token, lane < g.top_k ? lane : 0));
+}
+
+/// The header that warp `index` needs first in describe_records(), if it has come already.
+__device__ __forceinline__ uint4 header_ahead(const Receipt& r, int index, int lane) {
+  const int token = quotient(index, r.g.ranks_divisor);
+  if (token >= r.g.layout.shape().tokens) return make_uint4(~r.tag, 0, 0, 0);
+  return load_packet(header_of(r, index - token * r.g.ranks, token, lane));
+}
+
+/// Writes the handle's entries of all records, by the keepers: warp `index` of `warps`. `ahead`: see
+/// header_ahead().
+__device__ __forceinline__ void describe_records(const Receipt& r, const Coming& coming,
+                                                 const std::int32_t* bases, Patience& patience,
+                                                 int index, int warps, uint4 ahead, int lane) {
+  const Geometry& g = r.g;
+#pragma unroll 1
+  for (int item = index;; item += warps) {
+    const int token = quotient(item, g.ranks_divisor);
+    if (token >= coming.most) break;
+    const int source = item - token * g.ranks;
+    const std::uint32_t* const tokens = coming.tokens + source * kTokenWords;
+    if (((tokens[token / 32] >> (token % 32)) & 1U) == 0) continue;
+    const std::byte* const header_at = header_of(r, source, token, lane);
+    // Pairs with send_route() of the source.
+    uint4 header = item == index ? ahead : load_packet(header_at);
+    int before = lane < source ? coming.records[lane] : 0;
+    if (lane < kTokenWords) before += __popc(tokens[lane] & low_bits(token - 32 * lane));
+    const int record = __reduce_add_sync(~0U, before);
+    bool given_up = false;
+#pragma unroll 1
+    while (!__all_sync(~0U, header.x == r.tag) && !given_up) {
+      given_up = __any_sync(~0U, patience.spent(source));
+      header = load_packet(header_at);
+    }
+    int row = Handle::kRowAbsent;
+    if (given_up) {
+      header = make_uint4(0, 0, 0, 0);
+    } else {
+      row = row_of_route(r, source, header, record, bases, patience, lane);
+    }
+    if (lane < g.top_k) {
+      const int at = record * g.top_k + lane;
+      r.handle.local_ids()[at] = local_expert(g, header, lane);
+      r.handle.local_weights()[at] = __uint_as_float(header.y);
+      r.handle.route_rows()[at] = row;
+    }
+    if (lane == 0) {
+      r.handle.record_rank()[record] = given_up ? -1 : source;
+      r.handle.record_token()[record] = token;
+    }
+  }
+}
+
+/// What a block knows in shared memory.
+struct Shared {
+  Block block;
+  std::uint32_t bad_routes;
+  bool repeats;  // A token has several routes to one expert.
+  std::uint32_t overflow_rows;
+  std::int64_t rows;
+  std::uint32_t parameters;
+  Coming coming;
+};
+
+/// The routing as used, if there is memory for it, and how many routes are bad. By a whole block.
+template <bool kCommon>
+__device__ __forceinline__ void keep_routes(const DispatchArgs& a, int tokens, std::int32_t* ids,
+                                            float* weights, std::uint32_t* bad_routes) {
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at < tokens * a.geometry.top_k;
+       at += kBlockThreads) {
+    const int token = quotient(at, a.geometry.top_k_divisor);
+    const int k = at - token * a.geometry.top_k;
+    const int id = load_route<kCommon>(a, token, k);
+    if (id == kBadRoute) atomicAdd(bad_routes, 1U);
+    if (!kCommon && ids == nullptr) continue;
+    ids[at] = max(id, kNoRoute);
+    weights[at] = route_weight(a, token, k);
+  }
+}
+
+/// That of the send half, in a receive half of its own.
+static __device__ __noinline__ void copy_routes(const DispatchArgs* a) {
+  const HandleArrays handle{a->handle, &a->handle_layout};
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at < a->tokens * a->geometry.top_k;
+       at += kBlockThreads) {
+    handle.topk_ids()[at] = a->saved->ids[at];
+    handle.topk_weights()[at] = a->saved->weights[at];
+  }
+}
+
+/// The handle of a cached dispatch in other memory, by a whole block.
+static __device__ __noinline__ void copy_handle(const DispatchArgs* a) {
+  const auto* const from = reinterpret_cast<const uint4*>(a->handle);
+  auto* const to = reinterpret_cast<uint4*>(a->handle_copy);
+  const int words = static_cast<int>(a->handle_layout.bytes / sizeof(uint4));
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at < words; at += kBlockThreads) to[at] = from[at];
+}
+
+/// Of one value per thread: the sum of the threads before, and of all.
+static __device__ __noinline__ int2 block_scan(int value) {
+  __shared__ int sums[kBlockWarps];
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  int inclusive = value;
+#pragma unroll 1
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(~0U, inclusive, step);
+    if (lane >= step) inclusive += other;
+  }
+  __syncthreads();
+  if (lane == 31) sums[warp] = inclusive;
+  __syncthreads();
+  int before = 0;
+  int total = 0;
+#pragma unroll 1
+  for (int w = 0; w < kBlockWarps; ++w) {
+    if (w < warp) before += sums[w];
+    total += sums[w];
+  }
+  return make_int2(before + inclusive - value, total);
+}
+
+/// The true counts, and where the segments of expert_major start. By a whole block.
+__device__ __forceinline__ void number_rows(const Receipt& r, std::int32_t* bases, bool describe,
+                                            Shared& shared, Patience& patience) {
+  const DispatchArgs& a = r.a;
+  const Geometry& g = r.g;
+  const HandleArrays& handle = r.handle;
+  const bool slab = a.layout == Layout::expert_slab;
+  const bool major = a.layout == Layout::expert_major;
+  std::int64_t row = 0;
+#pragma unroll 1
+  for (int first = 0; first < g.local_experts; first += kBlockThreads) {
+    const int expert = first + static_cast<int>(threadIdx.x);
+    const bool exists = expert < g.local_experts;
+    const int count = exists ? count_rows_from(r, g.ranks, expert, patience) : 0;
+    int aligned = count;
+    std::int64_t begin = expert * a.capacity;
+    if (!slab) {
+      const int alignment = major ? static_cast<int>(a.alignment) : 1;
+      if (alignment != 1) aligned = (count + alignment - 1) / alignment * alignment;
+      const int2 scan = block_scan(aligned);
+      begin = row + scan.x;
+      row += scan.y;
+    }
+    if (exists && major) bases[expert] = static_cast<std::int32_t>(begin);
+    if (!exists || !describe) continue;
+    handle.counts()[expert] = count;
+    handle.aligned_counts()[expert] = aligned;
+    handle.offsets()[expert] = begin;
+    std::int64_t overflow = 0;
+    if (slab) {
+      overflow = count - a.capacity;
+    } else if (major && a.capacity > 0) {
+      overflow = begin + count - (begin > a.capacity ? begin : a.capacity);
+    }
+    if (overflow > 0) atomicAdd(&shared.overflow_rows, static_cast<std::uint32_t>(overflow));
+  }
+  if (slab) row = g.local_experts * a.capacity;
+  __syncthreads();
+  if (!describe || threadIdx.x != 0) return;
+  handle.offsets()[g.local_experts] = row;
+  shared.rows = major && a.capacity > 0 && row > a.capacity ? a.capacity : row;
+}
+
+/// The same where nothing is received. By a whole block.
+static __device__ __noinline__ void write_no_rows(const DispatchArgs* a) {
+  const HandleArrays handle{a->handle, &a->handle_layout};
+  const int experts = a->geometry.local_experts;
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at <= experts; at += kBlockThreads) {
+    handle.offsets()[at] = 0;
+    if (at == experts) break;
+    handle.counts()[at] = handle.aligned_counts()[at] = 0;
+  }
+}
+
+/// What is known of a handle, and of a report, before anything has come. By one warp.
+__device__ __forceinline__ void begin_header(const DispatchArgs& a, bool writes, int lane) {
+  constexpr int kReportWords = sizeof(Report) / 8;
+  static_assert(kReportWords <= 32);
+  if (a.report != nullptr && lane < kReportWords) {
+    reinterpret_cast<std::uint64_t*>(a.report)[lane] = 0;  // As Report() has it.
+  }
+  constexpr int kHeaderWords = sizeof(window::HandleHeader) / 8;
+  static_assert(kHeaderWords <= 64);
+  if (!writes) return;
+  const auto* const from = reinterpret_cast<const std::uint64_t*>(&a.header);
+  auto* const to = reinterpret_cast<std::uint64_t*>(a.handle);
+#pragma unroll
+  for (int at = lane; at < kHeaderWords; at += 32) to[at] = from[at];
+}
+
+/// Something to report, to all who are told.
+static __device__ __noinline__ void tell_report(const DispatchArgs* a, const Coming* coming,
+                                                std::uint32_t bad_routes,
+                                                std::int64_t overflow_rows) {
+  Totals& totals = a->geometry.board->totals[static_cast<int>(protocol::Kind::dispatch)];
+  if (bad_routes != 0) atomicAdd_system(&totals.bad_routes, bad_routes);
+  report_cells(&totals, coming->missing, coming->refused, coming->mismatched);
+  if (!a->cached && overflow_rows != 0) {
+    atomicAdd_system(&totals.overflow_rows, static_cast<unsigned long long>(overflow_rows));
+  }
+  Report report;
+  report.bad_routes = bad_routes;
+  report.overflow_rows = overflow_rows;
+  report.missing.words[0] = coming->missing;
+  report.refused.words[0] = coming->refused;
+  report.mismatched.words[0] = coming->mismatched;
+  if (a->report != nullptr) *a->report = report;
+  if (a->handle != nullptr && !a->cached) {
+    reinterpret_cast<window::HandleHeader*>(a->handle)->report = report;
+  }
+}
+
+/// The rest of the handle's header, and where every source's records begin, by one warp of the first
+/// keeper after number_rows().
+__device__ __forceinline__ void finish_header(const Receipt& r, const Shared& shared, bool drop,
+                                              std::uint64_t epoch, int lane) {
+  const DispatchArgs& a = r.a;
+  const Geometry& g = r.g;
+  const Coming& coming = shared.coming;
+  const bool writes = a.handle != nullptr && !a.cached;
+  int records = lane < g.ranks && !drop ? coming.records[lane] : 0;
+#pragma unroll 1
+  for (int step = 1; step < kPeersMax; step *= 2) {
+    const int other = __shfl_up_sync(~0U, records, step);
+    if (lane >= step) records += other;
+  }
+  if (lane < g.ranks && writes) r.handle.source_offsets()[lane + 1] = records;
+  records = __shfl_sync(~0U, records, g.ranks - 1);
+  if (lane != 0) return;
+  const std::uint32_t absent = coming.missing | coming.refused | coming.mismatched;
+  std::int64_t rows = drop ? 0 : shared.rows;
+  std::int64_t overflow = shared.overflow_rows;
+  if (a.layout == Layout::rank_major) {
+    const bool limited = a.capacity > 0 && records > a.capacity;
+    rows = limited ? a.capacity : records;
+    overflow = limited ? records - a.capacity : 0;
+  }
+  if (writes) {
+    r.handle.source_offsets()[0] = 0;
+    window::HandleHeader& header = *r.handle.header();
+    header.dispatch = epoch;
+    header.records = records;
+    header.rows = rows;
+    header.accepted.words[0] = drop ? 0 : ((1U << g.ranks) - 1U) & ~absent;
+    auto* const brief = reinterpret_cast<uint4*>(&header.brief);
+    const auto dispatch = static_cast<std::uint32_t>(epoch);
+    brief[0] = make_uint4(
+        drop ? 0 : g.handle_key, dispatch, static_cast<std::uint32_t>(records),
+        static_cast<std::uint32_t>(a.header.tokens) | static_cast<std::uint32_t>(a.layout) << 16);
+    brief[1] = make_uint4(static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(rows >> 32),
+                          static_cast<std::uint32_t>(a.capacity),
+                          static_cast<std::uint32_t>(a.capacity >> 32));
+  } else if (a.cached) {
+    overflow = drop ? 0 : r.handle.header()->report.overflow_rows;
+  }
+  if ((absent | shared.bad_routes) != 0 || overflow != 0) {
+    tell_report(&a, &coming, shared.bad_routes, overflow);
+  }
+}
+
+/// What keepers write: the handle. By a whole block.
+template <bool kCommon>
+__device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, Shared& shared,
+                                           std::int32_t* bases, bool drop, std::uint64_t epoch,
+                                           int warp, int lane) {
+  const DispatchArgs& a = r.a;
+  const bool cached = !kCommon && a.cached;
+  const bool numbers = !cached && !drop;
+  // The first numbers rows, the others describe records.
+  const bool first = crew.keeper == 0;
+  const bool describes = crew.keepers == 1 || !first;
+  const int above = crew.keepers == 1 ? 0 : 1;
+  // There is none where there was no memory for it.
+  const bool writes = !cached && (kCommon || a.handle != nullptr);
+  if (!kCommon && first && !cached && !a.halves.send) {
+    if (writes) copy_routes(&a);
+    if (threadIdx.x == 0) shared.bad_routes = a.saved->bad_routes;
+  }
+  if (first && warp == kBooksWarp) begin_header(a, writes, lane);
+  // By the last warps, while the first ones await counts.
+  Coming& coming = shared.coming;
+  read_cells(r, coming, kBlockWarps - 1 - warp, lane);
+  Patience patience(r.g, a.timeout_ns);
+  if (numbers && (first || a.layout == Layout::expert_major)) {
+    number_rows(r, bases, first, shared, patience);
+  } else if (first && writes) {
+    write_no_rows(&a);
+  }
+  const int among = crew.keepers - above;
+  const int index = crew.keeper - above + (kBlockWarps - 1 - warp) * among;
+  uint4 ahead = make_uint4(0, 0, 0, 0);
+  if (numbers && describes) ahead = header_ahead(r, index, lane);
+  __syncthreads();
+  if (first && warp == 0) {
+    finish_header(r, shared, drop, epoch, lane);
+  }
+  if (numbers && describes) {
+    describe_records(r, coming, bases, patience, index, among * kBlockWarps, ahead, lane);
+  }
+  // Rows that nobody takes: of all, of ranks that made another call, or that the handle does not know.
+  const std::uint32_t all = (1U << r.g.ranks) - 1U;
+  std::uint32_t unwanted = drop ? all : coming.mismatched;
+  if (cached && !drop) {
+    const auto accepted = static_cast<std::uint32_t>(r.handle.header()->accepted.words[0]);
+    unwanted |= all & ~accepted & ~(coming.missing | coming.refused);
+  }
+  unwanted &= ~r.suspects;
+  if (first && cached && a.handle_copy != nullptr) copy_handle(&a);
+  if (first && unwanted != 0) drain_rows(&a, r.tag, r.bank, unwanted);
+}
+
+}  // namespace sluice::engine::cuda
