@@ -91,7 +91,9 @@ struct DispatchOutputs {
   RowAllocator allocator;
   /// 64-byte aligned memory of handle_bytes() for the handle.
   Handle handle;
-  bool zero_padding = false;  ///< Write zeros to rows between segments and after the last one.
+  /// Write zeros to rows between segments and after the last one, and to their scales: a tensor of
+  /// scales must then have as many rows as that of rows.
+  bool zero_padding = false;
   /// Where this operation's report is written, besides what is returned. cuda: memory that the GPU
   /// can write; filled when the operation ends, and zeroed when it begins.
   Report* report = nullptr;

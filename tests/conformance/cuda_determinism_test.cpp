@@ -3,12 +3,12 @@
 // delays each time: one hash.
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <cstring>
 #include <thread>
 
 #include "sluice/communicator.hpp"
 #include "support/data.hpp"
+#include "support/gpu_main.hpp"
 #include "support/gpu_place.hpp"
 #include "support/routing.hpp"
 #include "support/run_ranks.hpp"
@@ -171,10 +171,5 @@ TEST(CudaDeterminism, FiveHundredRunsOfManyTokens) {
 }  // namespace sluice::conformance
 
 int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  if (!::testing::GTEST_FLAG(list_tests) && sluice::support::gpu_count() == 0) {
-    std::puts("skipped: no GPU in this machine");
-    return sluice::support::kNoGpu;
-  }
-  return RUN_ALL_TESTS();
+  return sluice::support::run_gpu_tests(argc, argv, sluice::support::gpu_count);
 }

@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Ranks as threads of one process, over the GPUs of this machine in turn. Without a GPU it says so
-// and exits with kNoGpu, which ctest takes for a skipped test.
-#include <gtest/gtest.h>
-
-#include <cstdio>
-
+// Ranks as threads of one process, or as processes, over the GPUs of this machine in turn.
 #include "conformance/scenario.hpp"
+#include "support/gpu_main.hpp"
 #include "support/gpu_place.hpp"
 
 namespace sluice::conformance {
@@ -34,14 +30,6 @@ support::RunResult run_on_gpus(int ranks, const support::RankBody& body,
 #endif
 }
 
-int gpus() {
-#if defined(SLUICE_RANKS_ARE_PROCESSES)
-  return support::gpu_count_before_forking();
-#else
-  return support::gpu_count();
-#endif
-}
-
 }  // namespace
 
 support::RunRanks launcher() {
@@ -51,10 +39,9 @@ support::RunRanks launcher() {
 }  // namespace sluice::conformance
 
 int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  if (!::testing::GTEST_FLAG(list_tests) && sluice::conformance::gpus() == 0) {
-    std::puts("skipped: no GPU in this machine");
-    return sluice::support::kNoGpu;
-  }
-  return RUN_ALL_TESTS();
+#if defined(SLUICE_RANKS_ARE_PROCESSES)
+  return sluice::support::run_gpu_tests(argc, argv, sluice::support::gpu_count_before_forking);
+#else
+  return sluice::support::run_gpu_tests(argc, argv, sluice::support::gpu_count);
+#endif
 }

@@ -5,9 +5,8 @@
 // does while its process is killed cannot be told from here.)
 #include <gtest/gtest.h>
 
-#include <cstdio>
-
 #include "faults/scene.hpp"
+#include "support/gpu_main.hpp"
 #include "support/gpu_place.hpp"
 
 namespace sluice::faults {
@@ -83,10 +82,5 @@ INSTANTIATE_TEST_SUITE_P(Faults, OnGpus, ::testing::ValuesIn(everywhere()), wher
 }  // namespace sluice::faults
 
 int main(int argc, char** argv) {
-  ::testing::InitGoogleTest(&argc, argv);
-  if (!::testing::GTEST_FLAG(list_tests) && sluice::support::gpu_count_before_forking() == 0) {
-    std::puts("skipped: no GPU in this machine");
-    return sluice::support::kNoGpu;
-  }
-  return RUN_ALL_TESTS();
+  return sluice::support::run_gpu_tests(argc, argv, sluice::support::gpu_count_before_forking);
 }

@@ -153,6 +153,29 @@ TEST(DispatchArguments, Rows) {
            {"no memory for the received rows", "640 bytes"}, StatusCode::out_of_memory)});
 }
 
+// What is zeroed behind the last row must be there: of rows and of scales.
+TEST(DispatchArguments, ScalesAreAsLongAsRowsThatAreZeroed) {
+  Fixture fixture(Layout::expert_major);
+  constexpr std::int64_t kRows = Fixture::kTokens * Fixture::kTopK;
+  const auto padded = [](DispatchArguments& a) {
+    a.options.codec = Codec{CodecKind::fp8, ScaleForm::f32, 32};
+    a.outputs.rows = TensorView(memory.data(), DType::e4m3, kRows + 20, 32);
+    a.outputs.zero_padding = true;
+  };
+  DispatchArguments good = fixture.dispatch_arguments();
+  padded(good);
+  const Received received =
+      fixture.communicator().dispatch(good.x, good.ids, good.weights, good.options, good.outputs);
+  ASSERT_TRUE(received.status.ok()) << received.status.to_string();
+  EXPECT_EQ(received.scales.shape[0], kRows + 20);
+  expect_refused(fixture, {bad("scales shorter than rows",
+                               [&](auto& a) {
+                                 padded(a);
+                                 a.outputs.scales = TensorView(memory.data(), DType::f32, kRows, 1);
+                               },
+                               {"scales holds 10 rows", "as many as rows, 30"})});
+}
+
 TEST(DispatchArguments, SlabRowsAndScales) {
   Fixture fixture(Layout::expert_slab);
   const auto fp8 = [](DispatchArguments& a) {

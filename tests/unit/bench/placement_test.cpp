@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "distribution.hpp"
 #include "row_space.hpp"
 
 namespace sluice::bench {
@@ -37,6 +38,23 @@ TEST(Placement, ExpertMajor) {
   EXPECT_EQ(placement.expert_counts, (std::vector<std::int32_t>{3, 2, 1, 2}));
   EXPECT_EQ(placement.expert_rows, (Rows{5, 3}));
   EXPECT_EQ(placement.row, (Rows{1, 0, 3, 1, 2, 4, 0, 2}));
+}
+
+// Rank 0 has one token, rank 1 none.
+TEST(Placement, OfRanksWithFewerTokens) {
+  Case bench_case = small_case(Layout::expert_major);
+  bench_case.rank_tokens = {1, 0};
+  ASSERT_TRUE(bench_case.settle().ok());
+  EXPECT_EQ(bench_case.tokens, 1);
+  const Routing routing = make_routing(bench_case, 0);
+  ASSERT_EQ(routing.ids.size(), 4U);
+  EXPECT_GE(routing.ids[0], 0);
+  EXPECT_EQ(routing.ids[2], -1);
+  EXPECT_EQ(routing.ids[3], -1);
+  const Placement placement = Placement::make(bench_case, routing);
+  EXPECT_EQ(placement.expert_rows[0] + placement.expert_rows[1], 2);
+  bench_case.rank_tokens = {1};
+  EXPECT_FALSE(bench_case.settle().ok());
 }
 
 TEST(Placement, ExpertSlabAndItsOverflow) {
