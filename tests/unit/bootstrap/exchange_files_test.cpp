@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -17,6 +18,8 @@
 #include "base/deadline.hpp"
 #include "base/descriptor.hpp"
 #include "bootstrap/group.hpp"
+#include "bootstrap/mesh.hpp"
+#include "bootstrap/mesh_files.hpp"
 #include "bootstrap/thread_group.hpp"
 #include "memory/mapping.hpp"
 #include "ranks.hpp"
@@ -28,6 +31,7 @@ namespace {
 using base::Deadline;
 using base::Descriptor;
 using bootstrap::Group;
+using bootstrap::Mesh;
 using bootstrap::ThreadGroup;
 using std::chrono::seconds;
 using testing::for_each_rank;
@@ -120,10 +124,30 @@ TEST(ExchangeFiles, OneRanksTroubleIsEverybodysStatusAndTheWorldWorksOn) {
   });
 }
 
-// The steps that a rank's exit code names; 0 is good.
-int live_with_few_descriptors(int rank, const std::string& rendezvous) {
-  auto world = World::join(rank, 4, rendezvous, kPatient);
-  if (!world.ok()) return 2;
+constexpr int kProcesses = 4;
+using Connections = std::array<std::array<Descriptor, kProcesses>, kProcesses>;
+
+/// [a][b] is rank a's end of the connection to rank b.
+void connect_all(Connections& ends) {
+  for (std::size_t a = 0; a < kProcesses; ++a) {
+    for (std::size_t b = 0; b < a; ++b) {
+      std::array<int, 2> pair{-1, -1};
+      constexpr int kKind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+      ASSERT_EQ(::socketpair(AF_UNIX, kKind, 0, pair.data()), 0);
+      ends[a][b] = Descriptor(pair[0]);
+      ends[b][a] = Descriptor(pair[1]);
+    }
+  }
+}
+
+// The steps that a rank's exit code names; 0 is good. A bare mesh: a world has a thread that
+// watches the peers, and while that starts, a sanitizer's check of it wants descriptors too.
+int live_with_few_descriptors(int rank, Connections& ends) {
+  std::vector<Mesh::Peer> peers(kProcesses);
+  for (std::size_t peer = 0; peer < kProcesses; ++peer) {
+    peers[peer].socket = std::move(ends[static_cast<std::size_t>(rank)][peer]);
+  }
+  Mesh mesh(rank, std::move(peers));
   auto mine = file_with(words_of(rank));
   if (!mine.ok()) return 3;
   rlimit before{};
@@ -134,20 +158,23 @@ int live_with_few_descriptors(int rank, const std::string& rendezvous) {
     const rlimit few{static_cast<rlim_t>(next.number()) + 2, before.rlim_max};
     if (::setrlimit(RLIMIT_NOFILE, &few) != 0) return 4;
   }
-  const Status refused = world->group()->exchange_files(mine, in_a_minute()).status();
+  const Status refused = exchange_files_over(mesh, mine, in_a_minute()).status();
   if (refused.code() != StatusCode::io_error) return 5;
   if (refused.message().find("rank 3: the file of rank ") != 0) return 6;
   if (::setrlimit(RLIMIT_NOFILE, &before) != 0) return 7;
-  auto files = world->group()->exchange_files(mine, in_a_minute());
+  auto files = exchange_files_over(mesh, mine, in_a_minute());
   if (!files.ok() || read_back((*files)[1]) != words_of(1)) return 8;
-  return world->leave(seconds(60)).ok() ? 0 : 9;
+  return agree(mesh, bootstrap::ExchangeKind::files_outcome, {}, in_a_minute()).ok() ? 0 : 9;
 }
 
 TEST(ExchangeFiles, AFileThatDoesNotArriveIsTheSameErrorOnAllProcesses) {
   SLUICE_SKIP_FORK_UNDER_TSAN();
-  const std::string rendezvous = new_rendezvous();
-  ForkedRanks ranks(4, [&](int rank) { return live_with_few_descriptors(rank, rendezvous); });
-  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(ranks.exit_code(rank), 0) << "rank " << rank;
+  Connections ends;
+  connect_all(ends);
+  ForkedRanks ranks(kProcesses, [&](int rank) { return live_with_few_descriptors(rank, ends); });
+  for (int rank = 0; rank < kProcesses; ++rank) {
+    EXPECT_EQ(ranks.exit_code(rank), 0) << "rank " << rank;
+  }
 }
 
 }  // namespace
