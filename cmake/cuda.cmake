@@ -1,7 +1,25 @@
 # CUDA: the toolkit, and .cu files as objects. SLUICE_CUDA_ENABLED says whether the engine is built.
 #
 # nvcc is called directly: CMake 3.25 knows no C++20 for the newest nvcc.
+#
+# SLUICE_CUDA = SIMULATED compiles the same engine, kernels and all, for a GPU that the host's processor
+# plays (tests/gpu_simulator): for tests only. SLUICE_CUDA_SIMULATED says so; no nvcc is looked for.
 set(SLUICE_CUDA_ENABLED OFF)
+set(SLUICE_CUDA_SIMULATED OFF)
+if(SLUICE_CUDA STREQUAL "SIMULATED")
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    message(FATAL_ERROR "SLUICE_CUDA is SIMULATED: expected an x86-64 processor, seen ${CMAKE_SYSTEM_PROCESSOR}")
+  endif()
+  find_path(SLUICE_BOOST_CONTEXT_INCLUDE_DIR boost/context/fiber.hpp REQUIRED)
+  find_library(SLUICE_BOOST_CONTEXT boost_context REQUIRED)
+  mark_as_advanced(SLUICE_BOOST_CONTEXT_INCLUDE_DIR SLUICE_BOOST_CONTEXT)
+  set(SLUICE_CUDA_ENABLED ON)
+  set(SLUICE_CUDA_SIMULATED ON)
+  set(SLUICE_CUDA_INCLUDE_DIR ${PROJECT_SOURCE_DIR}/tests/gpu_simulator/include)
+  set(SLUICE_CUDA_LIBRARIES ${SLUICE_BOOST_CONTEXT} Threads::Threads)
+  message(STATUS "CUDA engine: for a simulated GPU")
+  return()
+endif()
 find_program(SLUICE_NVCC nvcc PATHS /usr/local/cuda/bin)
 
 # clang++ has warnings of its own about what nvcc generates.

@@ -5,33 +5,11 @@
 #include <cstdint>
 
 #include "engine/cuda/kernels.hpp"
+#include "engine/cuda/ptx.cuh"
 #include "window/packet_layout.hpp"
 
-/// Loads and stores of the words through which ranks talk.
+/// The words through which ranks talk, where they lie, and small arithmetic.
 namespace sluice::engine::cuda {
-
-/// One packet, stored in one piece (single-copy atomic): who sees one of its words sees all of them.
-/// Relaxed: what a packet says is in the packet, so nothing needs to be ordered with it.
-__device__ __forceinline__ void store_packet(void* at, uint4 v) {
-  const std::uint64_t low = v.x | (std::uint64_t{v.y} << 32);
-  const std::uint64_t high = v.z | (std::uint64_t{v.w} << 32);
-  asm volatile(
-      "{ .reg .b128 q; mov.b128 q, {%1, %2}; st.relaxed.sys.global.b128 [%0], q; }" ::"l"(at),
-      "l"(low), "l"(high)
-      : "memory");
-}
-
-/// Pairs with store_packet() of a peer, or of this rank.
-__device__ __forceinline__ uint4 load_packet(const void* at) {
-  std::uint64_t low = 0;
-  std::uint64_t high = 0;
-  asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
-               : "=l"(low), "=l"(high)
-               : "l"(at)
-               : "memory");
-  return make_uint4(static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
-                    static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32));
-}
 
 /// Empties a packet that was read. Ordered before the peer's next store to it by the end of this
 /// kernel, then told(), then the peer's guard.
@@ -47,60 +25,8 @@ __device__ __forceinline__ uint4 never_empty(uint4 v, std::uint32_t nan) {
   return v;
 }
 
-__device__ __forceinline__ std::uint64_t load_relaxed(const std::uint64_t* at) {
-  std::uint64_t value = 0;
-  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
-  return value;
-}
-__device__ __forceinline__ void store_relaxed(std::uint64_t* at, std::uint64_t value) {
-  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
-}
-__device__ __forceinline__ std::uint64_t load_acquire(const std::uint64_t* at) {
-  std::uint64_t value = 0;
-  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
-  return value;
-}
-__device__ __forceinline__ void store_release(std::uint64_t* at, std::uint64_t value) {
-  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
-}
-
-__device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* at) {
-  std::uint32_t value = 0;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
-  return value;
-}
-__device__ __forceinline__ void store_release(std::uint32_t* at, std::uint32_t value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
-}
-
-__device__ __forceinline__ uint4 load16(const void* at) {
-  uint4 v;
-  asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(at));
-  return v;
-}
 __device__ __forceinline__ void store16(void* at, uint4 v) {
   *static_cast<uint4*>(at) = v;
-}
-
-__device__ __forceinline__ std::uint64_t now_ns() {
-  std::uint64_t value = 0;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(value));
-  return value;
-}
-
-/// Lets the next kernel of the stream start.
-__device__ __forceinline__ void let_next_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-/// Waits until all kernels before this one have ended. Only parameters may be read earlier.
-__device__ __forceinline__ void await_previous() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 }
 
 /// Addresses in lanes. out: what this rank writes at `peer`; in: what `peer` wrote here.

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+//
+// The part of CUDA's driver interface that Sluice uses, for the simulated GPU. Values as the driver has
+// them.
+#pragma once
+
+#include <cstddef>
+
+using CUdevice = int;
+using CUcontext = struct CUctx_st*;
+using CUdeviceptr = unsigned long long;
+using CUmemGenericAllocationHandle = unsigned long long;
+
+enum CUresult {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_INVALID_VALUE = 1,
+  CUDA_ERROR_OUT_OF_MEMORY = 2,
+  CUDA_ERROR_INVALID_DEVICE = 101
+};
+enum CUdevice_attribute {
+  CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
+  CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED = 103
+};
+enum CUmemLocationType { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
+enum CUmemAllocationType { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
+enum CUmemAllocationHandleType { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
+enum CUmemAccess_flags { CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
+enum CUmemAllocationGranularity_flags { CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0 };
+
+struct CUmemLocation {
+  CUmemLocationType type;
+  int id;
+};
+struct CUmemAllocationProp {
+  CUmemAllocationType type;
+  CUmemAllocationHandleType requestedHandleTypes;
+  CUmemLocation location;
+};
+struct CUmemAccessDesc {
+  CUmemLocation location;
+  CUmemAccess_flags flags;
+};

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+//
+// What src/engine/cuda/ptx.cuh says in PTX, for the simulated GPU: found before it.
+#pragma once
+
+#include <emmintrin.h>
+
+#include "gpu_simulator/device.hpp"
+
+namespace sluice::engine::cuda {
+
+// 16 aligned bytes are one access on every x86 processor with AVX.
+inline void store_packet(void* at, uint4 v) {
+  __m128i value;
+  std::memcpy(&value, &v, 16);
+  asm volatile("movdqa %1, %0" : "=m"(*static_cast<__m128i*>(at)) : "x"(value) : "memory");
+  gpu_simulator::wrote();
+}
+inline uint4 load_packet(const void* at) {
+  gpu_simulator::poll();
+  __m128i value;
+  asm volatile("movdqa %1, %0" : "=x"(value) : "m"(*static_cast<const __m128i*>(at)) : "memory");
+  uint4 v;
+  std::memcpy(&v, &value, 16);
+  return v;
+}
+
+inline std::uint64_t load_relaxed(const std::uint64_t* at) {
+  gpu_simulator::poll();
+  return __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+inline void store_relaxed(std::uint64_t* at, std::uint64_t value) {
+  __atomic_store_n(at, value, __ATOMIC_RELAXED);
+  gpu_simulator::wrote();
+}
+template <typename T>
+T load_acquire(const T* at) {
+  gpu_simulator::poll();
+  return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
+template <typename T, typename V>
+void store_release(T* at, V value) {
+  __atomic_store_n(at, static_cast<T>(value), __ATOMIC_RELEASE);
+  gpu_simulator::wrote();
+}
+
+inline uint4 load16(const void* at) {
+  uint4 v;
+  std::memcpy(&v, __builtin_assume_aligned(at, 16), 16);
+  return v;
+}
+
+inline std::uint64_t now_ns() {
+  return gpu_simulator::nanoseconds();
+}
+
+inline void let_next_start() {}
+inline void await_previous() {}
+
+}  // namespace sluice::engine::cuda

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+//
+// CUDA's language for kernels, as far as Sluice uses it, for one block on one thread of the host. To be
+// included after all standard headers: some names here are words that those use.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "gpu_simulator/device_list.hpp"
+#include "gpu_simulator/kernel_launch.hpp"
+#include "numeric/convert.hpp"
+
+namespace gpu_simulator {
+
+/// What the 32 threads of a warp do together; all of them take part in everything here.
+enum class Together { shuffle, vote, reduce, match, sync };
+
+/// The 32 values that the threads of this thread's warp bring, one of them `own`.
+const std::uint64_t* exchange(unsigned mask, Together what, std::uint64_t own);
+/// Waits for all threads of the block that have not ended, and counts those with `condition`.
+struct Count {
+  int with;
+  int of;
+};
+Count barrier(bool condition);
+/// Lets others go on: this thread asks for something that may not have come yet.
+void poll();
+/// Notes that this block has done something that others can see.
+void wrote();
+
+unsigned thread_index();
+unsigned block_index();
+unsigned grid_size();
+std::uint64_t nanoseconds();
+
+template <typename T>
+std::uint64_t to_word(T value) {
+  static_assert(sizeof(T) <= 8);
+  std::uint64_t word = 0;
+  std::memcpy(&word, &value, sizeof(T));
+  return word;
+}
+template <typename T>
+T from_word(std::uint64_t word) {
+  T value;
+  std::memcpy(&value, &word, sizeof(T));
+  return value;
+}
+
+}  // namespace gpu_simulator
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(bytes) __attribute__((aligned(bytes)))
+/// A block has its thread of the host to itself.
+#define __shared__ thread_local
+
+/// A number that every thread asks for: threadIdx.x and its like.
+template <unsigned (*kAsk)()>
+struct Coordinate {
+  struct Number {
+    operator unsigned() const { return kAsk(); }
+  };
+  Number x;
+};
+inline constexpr Coordinate<gpu_simulator::thread_index> threadIdx = {};
+inline constexpr Coordinate<gpu_simulator::block_index> blockIdx = {};
+inline constexpr Coordinate<gpu_simulator::grid_size> gridDim = {};
+
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(8) int2 {
+  int x, y;
+};
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+  return {x, y, z, w};
+}
+inline int2 make_int2(int x, int y) {
+  return {x, y};
+}
+
+template <typename A, typename B>
+constexpr std::common_type_t<A, B> max(A a, B b) {
+  return a > b ? a : b;
+}
+template <typename A, typename B>
+constexpr std::common_type_t<A, B> min(A a, B b) {
+  return a < b ? a : b;
+}
+
+// Of numbers.
+inline int __popc(unsigned v) {
+  return std::popcount(v);
+}
+inline int __clz(int v) {
+  return std::countl_zero(static_cast<unsigned>(v));
+}
+inline int __ffs(int v) {
+  return __builtin_ffs(v);
+}
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>((std::uint64_t{a} * b) >> 32);
+}
+inline unsigned __float_as_uint(float v) {
+  return std::bit_cast<unsigned>(v);
+}
+inline float __uint_as_float(unsigned v) {
+  return std::bit_cast<float>(v);
+}
+inline float __fmaf_rn(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+
+// Of warps.
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int lane) {
+  using gpu_simulator::Together;
+  const auto* const all =
+      gpu_simulator::exchange(mask, Together::shuffle, gpu_simulator::to_word(value));
+  return gpu_simulator::from_word<T>(all[lane & 31]);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int step) {
+  return __shfl_sync(mask, value, static_cast<int>(threadIdx.x % 32) ^ step);
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, int step) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  return __shfl_sync(mask, value, lane >= step ? lane - step : lane);
+}
+inline unsigned __ballot_sync(unsigned mask, bool condition) {
+  const auto* const all =
+      gpu_simulator::exchange(mask, gpu_simulator::Together::vote, condition ? 1 : 0);
+  unsigned set = 0;
+  for (unsigned i = 0; i < 32; ++i) set |= static_cast<unsigned>(all[i]) << i;
+  return set;
+}
+inline bool __any_sync(unsigned mask, bool condition) {
+  return __ballot_sync(mask, condition) != 0;
+}
+inline bool __all_sync(unsigned mask, bool condition) {
+  return __ballot_sync(mask, condition) == ~0U;
+}
+template <typename T>
+T __reduce_add_sync(unsigned mask, T value) {
+  const auto* const all =
+      gpu_simulator::exchange(mask, gpu_simulator::Together::reduce, gpu_simulator::to_word(value));
+  unsigned sum = 0;
+  for (int i = 0; i < 32; ++i) sum += gpu_simulator::from_word<unsigned>(all[i]);
+  return static_cast<T>(sum);
+}
+inline unsigned __reduce_or_sync(unsigned mask, unsigned value) {
+  const auto* const all =
+      gpu_simulator::exchange(mask, gpu_simulator::Together::reduce, std::uint64_t{value});
+  unsigned sum = 0;
+  for (int i = 0; i < 32; ++i) sum |= static_cast<unsigned>(all[i]);
+  return sum;
+}
+template <typename T>
+unsigned __match_any_sync(unsigned mask, T value) {
+  const std::uint64_t own = gpu_simulator::to_word(value);
+  const auto* const all = gpu_simulator::exchange(mask, gpu_simulator::Together::match, own);
+  unsigned same = 0;
+  for (unsigned i = 0; i < 32; ++i) same |= (all[i] == own ? 1U : 0U) << i;
+  return same;
+}
+inline void __syncwarp() {
+  (void)gpu_simulator::exchange(~0U, gpu_simulator::Together::sync, 0);
+}
+
+// Of blocks.
+inline void __syncthreads() {
+  (void)gpu_simulator::barrier(false);
+}
+inline int __syncthreads_count(int condition) {
+  return gpu_simulator::barrier(condition != 0).with;
+}
+inline int __syncthreads_or(int condition) {
+  return gpu_simulator::barrier(condition != 0).with != 0 ? 1 : 0;
+}
+inline int __syncthreads_and(int condition) {
+  const gpu_simulator::Count count = gpu_simulator::barrier(condition != 0);
+  return count.with == count.of ? 1 : 0;
+}
+
+// Of memory. All scopes are one here.
+template <typename T, typename V>
+T atomicAdd(T* at, V value) {
+  return std::atomic_ref<T>(*at).fetch_add(static_cast<T>(value));
+}
+template <typename T, typename V>
+T atomicOr(T* at, V value) {
+  return std::atomic_ref<T>(*at).fetch_or(static_cast<T>(value));
+}
+template <typename T, typename V>
+T atomicMax(T* at, V value) {
+  std::atomic_ref<T> word(*at);
+  T seen = word.load();
+  while (seen < static_cast<T>(value) && !word.compare_exchange_weak(seen, value)) {
+  }
+  return seen;
+}
+template <typename T>
+T atomicCAS(T* at, T expected, T value) {
+  std::atomic_ref<T>(*at).compare_exchange_strong(expected, value);
+  return expected;
+}
+template <typename T>
+T atomicExch(T* at, T value) {
+  return std::atomic_ref<T>(*at).exchange(value);
+}
+template <typename T, typename V>
+T atomicAdd_system(T* at, V value) {
+  return atomicAdd(at, value);
+}
+template <typename T, typename V>
+T atomicOr_system(T* at, V value) {
+  return atomicOr(at, value);
+}
+inline void __threadfence() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
