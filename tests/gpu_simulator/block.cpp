@@ -22,13 +22,52 @@
 #include "gpu_simulator/device.hpp"
 #include "gpu_simulator/kernel_launch.hpp"
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 namespace gpu_simulator {
 namespace {
 
 using boost::context::fiber;
 
 constexpr unsigned kWarpThreads = 32;
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t kStackBytes = std::size_t{256} << 10;
+
+/// Tells the sanitizer that this thread of the host goes on with another stack, until it comes back.
+class OtherStack {
+ public:
+  OtherStack(const void* bottom, std::size_t bytes) {
+    __sanitizer_start_switch_fiber(&kept_, bottom, bytes);
+  }
+  ~OtherStack() { __sanitizer_finish_switch_fiber(kept_, nullptr, nullptr); }
+
+ private:
+  void* kept_ = nullptr;
+};
+/// Likewise, at the begin of a stack, and at its end, for good.
+void begin_stack(const void** bottom_before, std::size_t* bytes_before) {
+  __sanitizer_finish_switch_fiber(nullptr, bottom_before, bytes_before);
+}
+void end_stack(const void* bottom, std::size_t bytes) {
+  __sanitizer_start_switch_fiber(nullptr, bottom, bytes);
+}
+#else
 constexpr std::size_t kStackBytes = std::size_t{64} << 10;
+
+struct OtherStack {
+  OtherStack(const void* /*bottom*/, std::size_t /*bytes*/) {}
+  ~OtherStack() {}  // Not trivial: its objects are there for what they do.
+};
+void begin_stack(const void** /*bottom_before*/, std::size_t* /*bytes_before*/) {}
+void end_stack(const void* /*bottom*/, std::size_t /*bytes*/) {}
+#endif
 
 [[noreturn]] void fail(const char* what) {
   std::fprintf(stderr, "gpu_simulator: %s\n", what);
@@ -106,9 +145,9 @@ class Block {
       const std::uint64_t before = events_;
       const Pass pass = run_pass(warps);
       if (!pass.ran && !pass.stalled) fail("all threads of a block wait for each other");
-      idle = events_ == before && (pass.polled || pass.stalled) ? idle + 1 : 0;
+      idle = events_ == before && pass.polled && !pass.stalled ? idle + 1 : 0;
       if (idle > 1) rest(idle);
-      if (delays_ && random_() % 512 == 0) ::usleep(static_cast<unsigned>(random_() % 2000));
+      if (delays_ && random_() % 1024 == 0) ::usleep(static_cast<unsigned>(random_() % 2000));
     }
     current_block = nullptr;
   }
@@ -177,9 +216,11 @@ class Block {
     thread.self =
         fiber(std::allocator_arg, boost::context::preallocated(context.sp, kStackBytes, context),
               KeepStack(), [this, &thread, &body](fiber&& scheduler) {
+                begin_stack(&scheduler_stack_, &scheduler_bytes_);
                 thread.scheduler = std::move(scheduler);
                 body();
                 end(thread);
+                end_stack(scheduler_stack_, scheduler_bytes_);
                 return std::move(thread.scheduler);
               });
   }
@@ -191,8 +232,8 @@ class Block {
       Warp& warp = warps_[(first + i) % warps];
       if (warp.running == 0) continue;
       if (delays_) {
-        if (warp.stalled == 0 && random_() % 64 == 0) {
-          warp.stalled = static_cast<unsigned>(random_() % (random_() % 16 == 0 ? 400 : 20));
+        if (warp.stalled == 0 && random_() % 256 == 0) {
+          warp.stalled = static_cast<unsigned>(random_() % (random_() % 16 == 0 ? 400 : 30));
         }
         if (warp.stalled > 0) {
           --warp.stalled;
@@ -206,6 +247,7 @@ class Block {
         if (thread.state != Thread::State::ready) continue;
         thread.polled = false;
         current = &thread;
+        const OtherStack other(thread.stack, kStackBytes);
         thread.self = std::move(thread.self).resume();
         pass.ran = true;
         pass.polled = pass.polled || thread.polled;
@@ -217,6 +259,7 @@ class Block {
   void wait(Thread::State state) {
     Thread& thread = *current;
     thread.state = state;
+    const OtherStack other(scheduler_stack_, scheduler_bytes_);
     thread.scheduler = std::move(thread.scheduler).resume();
   }
 
@@ -250,6 +293,8 @@ class Block {
 
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
+  const void* scheduler_stack_ = nullptr;
+  std::size_t scheduler_bytes_ = 0;
   unsigned block_ = 0;
   unsigned blocks_ = 0;
   unsigned living_ = 0;
