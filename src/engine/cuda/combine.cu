@@ -50,12 +50,6 @@ __device__ __forceinline__ void send_cells(const Combine& c, bool usable, std::u
   if (warp == kOpenWarp) tell(g, Kind::combine, received, c.suspects, lane);
 }
 
-/// Begins the report of one call, by the thread that goes on with it. Pairs with report_lost().
-__device__ __noinline__ void begin_report(Report* report, std::uint32_t* ready, std::uint32_t tag) {
-  *report = Report();
-  store_release(ready, tag);
-}
-
 /// Likewise in a receive half, by a whole block. Awaits every peer's cell, also of those that had
 /// nothing to say: the proof that banks are reused by.
 __device__ __forceinline__ void keep_books(const Combine& c, bool usable, bool drop, int warp,
@@ -70,7 +64,7 @@ __device__ __forceinline__ void keep_books(const Combine& c, bool usable, bool d
     const std::uint32_t unwanted = usable ? lanes_with(cell.mismatched) : 0;
     if (lane == 0) ranks = (drop ? (1U << g.ranks) - 1U : unwanted) & ~c.suspects;
     if (lane == 0 && (missing | refused | unwanted) != 0) {
-      report_cells(&g.board->totals[static_cast<int>(Kind::combine)], missing, refused, unwanted);
+      add_totals(&g, Kind::combine, {}, {missing, refused, unwanted});
       if (c.a.report != nullptr) {
         c.a.report->missing.words[0] = missing;
         c.a.report->refused.words[0] = refused;
@@ -150,7 +144,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       c.bank = static_cast<int>(progress.bank);
       received = block.received.epoch;
       if (receives && crew.herald == 0 && threadIdx.x == 0 && a.report != nullptr) {
-        begin_report(a.report, &g.state->reported[c.bank], c.tag);
+        begin_report(&g, a.report, c.bank, c.tag);
       }
       if (kCommon && warp == kCloseWarp) close(g, Kind::combine, Halves{true, true}, block, lane);
       if (Traits::kWeights && sends && usable && crew.works &&

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/cuda/combine_parts.cuh"
+#include "engine/cuda/ledger.cuh"
 
 /// combine, receive half: home adds the partial sums of a token, ranks ascending, as soon as they are
 /// there.
@@ -13,22 +14,6 @@ __device__ __noinline__ float surviving_scale(float weight, std::uint32_t expect
   const float whole = ordered_sum(weight, expected);
   const float surviving = ordered_sum(weight, answered);
   return whole != surviving ? whole / surviving : 1.0F;
-}
-
-/// Counts routes that no answer came for.
-static __device__ __noinline__ void report_lost(const CombineArgs* a, std::uint32_t tag, int bank,
-                                                int routes) {
-  const Geometry& g = a->geometry;
-  const auto lost = static_cast<unsigned long long>(routes);
-  atomicAdd_system(&g.board->totals[static_cast<int>(protocol::Kind::combine)].lost_routes, lost);
-  if (a->report == nullptr) return;
-  // Until the herald has zeroed it, which it does before it waits for anything. Pairs with
-  // begin_report().
-  Patience patience(g, a->timeout_ns);
-  while (load_acquire(&g.state->reported[bank]) != tag) {
-    if (patience.spent(g.rank)) return;
-  }
-  atomicAdd_system(reinterpret_cast<unsigned long long*>(&a->report->lost_routes), lost);
 }
 
 /// What comes after the sum: scaling, further addends, rounding, the store.

@@ -3,6 +3,7 @@
 
 #include "engine/cuda/dispatch_drain.cuh"
 #include "engine/cuda/dispatch_receive.cuh"
+#include "engine/cuda/ledger.cuh"
 
 /// dispatch, what keepers do: they write the handle. The first one numbers the rows, the others describe
 /// the records; the first one also empties what nobody takes.
@@ -268,12 +269,9 @@ __device__ __forceinline__ void begin_header(const DispatchArgs& a, bool writes,
 static __device__ __noinline__ void tell_report(const DispatchArgs* a, const Coming* coming,
                                                 std::uint32_t bad_routes,
                                                 std::int64_t overflow_rows) {
-  Totals& totals = a->geometry.board->totals[static_cast<int>(protocol::Kind::dispatch)];
-  if (bad_routes != 0) atomicAdd_system(&totals.bad_routes, bad_routes);
-  report_cells(&totals, coming->missing, coming->refused, coming->mismatched);
-  if (!a->cached && overflow_rows != 0) {
-    atomicAdd_system(&totals.overflow_rows, static_cast<unsigned long long>(overflow_rows));
-  }
+  const auto rows = static_cast<std::uint32_t>(a->cached ? 0 : overflow_rows);
+  add_totals(&a->geometry, protocol::Kind::dispatch, {0, bad_routes, rows},
+             {coming->missing, coming->refused, coming->mismatched});
   Report report;
   report.bad_routes = bad_routes;
   report.overflow_rows = overflow_rows;

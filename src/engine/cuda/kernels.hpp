@@ -59,17 +59,6 @@ struct alignas(16) Progress {
   std::uint32_t bank;
 };
 
-/// Device memory of one communicator, not seen by peers.
-struct State {
-  /// Once for every block.
-  Progress sent[protocol::kKinds][kBlocksMax];
-  Progress received[protocol::kKinds][kBlocksMax];
-  /// By bank: tag of the combine whose report is ready to be added to.
-  std::uint32_t reported[kBanksMax];
-  /// Peers given up, for good.
-  std::uint32_t suspects;
-};
-
 /// What happened to all operations of a kind: sums, and sets of ranks.
 struct Totals {
   unsigned long long lost_routes;
@@ -80,14 +69,29 @@ struct Totals {
   std::uint32_t mismatched;
 };
 
+/// Device memory of one communicator, not seen by peers.
+struct State {
+  /// Once for every block.
+  Progress sent[protocol::kKinds][kBlocksMax];
+  Progress received[protocol::kKinds][kBlocksMax];
+  /// By bank: tag of the combine whose report is ready to be added to.
+  std::uint32_t reported[kBanksMax];
+  /// Peers given up, for good.
+  std::uint32_t suspects;
+  /// 1: a thread has what follows.
+  std::uint32_t lock;
+  Totals totals[protocol::kKinds];
+  /// By bank: of the combine whose report is ready.
+  std::int64_t lost_routes[kBanksMax];
+};
+
 /// Where device and host meet: pinned host memory, which costs a kernel dearly and is therefore
 /// written only when there is something to say, and read only by those who have waited long.
 struct Board {
+  /// Written by the device: a copy of the State's.
   Totals totals[protocol::kKinds];
   /// Written by the host: peers that are dead.
   std::uint32_t gone;
-  /// Written by the device: peers given up.
-  std::uint32_t suspects;
 };
 
 /// The same for all operations of a communicator.

@@ -194,14 +194,6 @@ __device__ __forceinline__ std::uint32_t lanes_with(bool condition) {
   return __ballot_sync(~0U, condition);
 }
 
-/// Adds to the board what the peers' cells of one operation say.
-static __device__ __noinline__ void report_cells(Totals* totals, std::uint32_t missing,
-                                                 std::uint32_t refused, std::uint32_t mismatched) {
-  if (missing != 0) atomicOr_system(&totals->missing, missing);
-  if (refused != 0) atomicOr_system(&totals->refused, refused);
-  if (mismatched != 0) atomicOr_system(&totals->mismatched, mismatched);
-}
-
 /// Shared memory of a multiprocessor, percent: that of two blocks with the largest route tables. The
 /// same for all kernels, since blocks that want it divided otherwise do not run beside each other.
 inline constexpr int kSharedMemoryShare = 44;

@@ -22,10 +22,7 @@ __device__ __noinline__ inline std::uint64_t look_up(const Geometry* g, int peer
   }
   if (!over) return start;
   // A rank that waited for itself was late, as a whole; it goes on sending to itself.
-  if (peer != g->rank) {
-    atomicOr(&g->state->suspects, bit);
-    atomicOr_system(&g->board->suspects, bit);
-  }
+  if (peer != g->rank) atomicOr(&g->state->suspects, bit);
   return 0;
 }
 

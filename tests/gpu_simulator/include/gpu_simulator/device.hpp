@@ -224,20 +224,13 @@ T atomicMax(T* at, V value) {
 }
 template <typename T>
 T atomicCAS(T* at, T expected, T value) {
+  gpu_simulator::poll();
   std::atomic_ref<T>(*at).compare_exchange_strong(expected, value);
   return expected;
 }
 template <typename T>
 T atomicExch(T* at, T value) {
   return std::atomic_ref<T>(*at).exchange(value);
-}
-template <typename T, typename V>
-T atomicAdd_system(T* at, V value) {
-  return atomicAdd(at, value);
-}
-template <typename T, typename V>
-T atomicOr_system(T* at, V value) {
-  return atomicOr(at, value);
 }
 inline void __threadfence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
