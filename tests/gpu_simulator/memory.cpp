@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -26,6 +27,7 @@ using gpu_simulator::stream_of;
 constexpr std::size_t kTotalBytes = std::size_t{16} << 30;
 constexpr std::size_t kGranularity = std::size_t{64} << 10;
 constexpr std::size_t kAlignment = 256;
+constexpr std::size_t kFilledBytes = std::size_t{4} << 20;
 
 thread_local int device_of_thread = 0;
 
@@ -71,8 +73,8 @@ class Ranges {
 cudaError_t take(void** memory, std::size_t bytes, cudaMemoryType type) {
   *memory = std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
   if (*memory == nullptr) return cudaErrorMemoryAllocation;
-  // As undefined as a GPU's.
-  std::memset(*memory, 0xA5, bytes);
+  // As undefined as a GPU's, but for what would take long.
+  std::memset(*memory, 0xA5, std::min(bytes, kFilledBytes));
   Ranges::instance().insert(*memory, bytes, type);
   return cudaSuccess;
 }
@@ -168,7 +170,9 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind /*kind*/,
                             cudaStream_t stream) {
-  stream_of(stream).add([to, from, bytes] { std::memcpy(to, from, bytes); });
+  stream_of(stream).add([to, from, bytes] {
+    if (bytes != 0) std::memcpy(to, from, bytes);
+  });
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {

@@ -70,6 +70,11 @@ __device__ __forceinline__ std::uint64_t now_ns() {
   return value;
 }
 
+/// How many polls a warp does for every look at what else has happened, and how many looks for every one
+/// at the host's memory, which is far away.
+inline constexpr unsigned kPollsPerLook = 64;
+inline constexpr unsigned kLooksPerCall = 64;
+
 /// Lets the next kernel of the stream start.
 __device__ __forceinline__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900

@@ -45,10 +45,6 @@ class Patience {
   __device__ __forceinline__ bool spent(int peer) { return weary() && look(peer); }
 
  private:
-  static constexpr unsigned kPollsPerLook = 64;
-  /// The host's memory is far away.
-  static constexpr unsigned kLooksPerCall = 64;
-
   const Geometry* geometry_;
   std::uint64_t timeout_ns_;
   std::uint64_t start_ = 0;

@@ -54,6 +54,10 @@ inline std::uint64_t now_ns() {
   return gpu_simulator::nanoseconds();
 }
 
+// Polls take long here.
+inline constexpr unsigned kPollsPerLook = 8;
+inline constexpr unsigned kLooksPerCall = 8;
+
 inline void let_next_start() {}
 inline void await_previous() {}
 
