@@ -121,6 +121,21 @@ TEST_P(Order, RandomDelays) {
   expect_clean(run(scenario));
 }
 
+// An engine may divide its work otherwise for few tokens than for many, on every rank for itself.
+TEST_P(Order, FewAndManyTokens) {
+  Scenario scenario = small();
+  scenario.shape.max_tokens = 80;
+  using support::TokensKind;
+  for (const TokensKind tokens : {TokensKind::full, TokensKind::some_zero, TokensKind::one_rank,
+                                  TokensKind::full, TokensKind::all_zero, TokensKind::varied}) {
+    StepSpec spec;
+    spec.tokens = tokens;
+    spec.combines = 2;
+    scenario.steps.push_back(spec);
+  }
+  expect_clean(run(scenario));
+}
+
 // Without dispatches in between nothing but combine's own cells tells that a bank is free.
 TEST_P(Order, OnlyCombines) {
   Scenario scenario = small();

@@ -48,6 +48,7 @@ std::vector<std::byte> draw_elements(DType dtype, std::size_t count, DataKind ki
   const Bits bits = bits_of(dtype);
   std::vector<std::byte> out(count * bits.bytes);
   // A bf16 exponent of -7..3 fits f16's range as well.
+  bool ones = false;
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t draw = random.next();
     const auto exponent = bits.bias - 7U + static_cast<std::uint32_t>((draw >> 32U) % 10U);
@@ -55,6 +56,9 @@ std::vector<std::byte> draw_elements(DType dtype, std::size_t count, DataKind ki
     std::uint32_t code = (exponent << bits.mantissa) | fraction;
     if ((draw >> 60U) % 2U == 1U) code |= bits.sign;
     if (kind != DataKind::ordinary && (draw >> 48U) % 8U == 0U) code = special(bits, kind, random);
+    // Now and then 32 bytes of ones, NaNs all: as memory looks that nobody has written.
+    if (kind == DataKind::not_finite && i * bits.bytes % 32U == 0U) ones = random.chance(5);
+    if (ones) code = ~0U;
     std::memcpy(out.data() + i * bits.bytes, &code, bits.bytes);  // x86 and ARM: little-endian
   }
   return out;

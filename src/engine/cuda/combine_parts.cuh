@@ -56,6 +56,7 @@ __device__ __forceinline__ float merged_weight(int expert, float weight, std::ui
       ++routes;
     }
   }
+  if (mutant(KernelMutant::duplicate_dropped)) return weight;
   return routes > 1 && ((mask >> lane) & 1U) != 0 ? sum : weight;
 }
 

@@ -26,10 +26,11 @@ __device__ __forceinline__ void finish_token(const Combine& c, const HomeToken& 
   const std::uint32_t lost = home.expected & ~home.answered;
   float scale = 1.0F;
   if (lost != 0) {
-    if (home.answered != 0 && a.renormalize) {
+    if (home.answered != 0 && a.renormalize && !mutant(KernelMutant::loss_not_scaled)) {
       scale = surviving_scale(read_weight(c, token, lane), home.expected, home.answered);
     }
-    if (step == 0 && lane == 0) report_lost(&a, c.tag, c.bank, __popc(lost));
+    if (step == 0 && lane == 0 && !mutant(KernelMutant::loss_not_counted))
+      report_lost(&a, c.tag, c.bank, __popc(lost));
   }
   if (!Traits::kCommon && step == 0 && a.surviving_weight != nullptr) {
     const float surviving = ordered_sum(read_weight(c, token, lane), home.answered);
@@ -130,7 +131,8 @@ __device__ __forceinline__ void sum_token(const Combine& c, int token, int step,
     home.answered |= lanes_with(home.owner >= 0 && ((given >> home.owner) & 1U) != 0 &&
                                 ((by_owner >> lane) & 1U) != 0);
 #pragma unroll
-    for (int i = 0; i < kRanks; ++i) {
+    for (int at = 0; at < kRanks; ++at) {
+      const int i = mutant(KernelMutant::ranks_descending) ? kRanks - 1 - at : at;
       if (rank[i] < 0 || ((given >> rank[i]) & 1U) == 0) continue;
       packets[i].clear(in_at(g, rank[i], row), element, g.hidden);
 #pragma unroll

@@ -56,7 +56,10 @@ struct Rows {
         float v[kLaneElements];
         y[i].floats(j, v, Traits::y_dtype(a));
 #pragma unroll
-        for (int e = 0; e < kLaneElements; ++e) sum[j][e] = __fmaf_rn(weight, v[e], sum[j][e]);
+        for (int e = 0; e < kLaneElements; ++e) {
+          sum[j][e] = mutant(KernelMutant::product_rounded) ? weight * v[e] + sum[j][e]
+                                                            : __fmaf_rn(weight, v[e], sum[j][e]);
+        }
       }
     }
     return left;
@@ -74,7 +77,8 @@ __device__ __forceinline__ void send_record(const Combine& c, Record record, Row
   if (home < 0 || ((c.suspects >> home) & 1U) != 0) return;
   const bool rank_major = c.layout == static_cast<std::uint16_t>(Layout::rank_major);
   const bool weighted = !rank_major && (Traits::kCommon || !a.plain_sum);
-  if (Traits::kWeights && (Traits::kCommon || (!Traits::kSingle && a.weights_given)) && weighted) {
+  if (!mutant(KernelMutant::given_weights_ignored) && Traits::kWeights &&
+      (Traits::kCommon || (!Traits::kSingle && a.weights_given)) && weighted) {
     record.weight = await_weight(c, home, token, patience, lane);
   }
   const std::uint32_t stored = lanes_with(record.row >= 0);

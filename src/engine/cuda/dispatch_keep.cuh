@@ -32,7 +32,8 @@ __device__ __forceinline__ void read_cells(const Receipt& r, Coming& coming, int
     bool missing = ((r.suspects >> source) & 1U) != 0;
     uint4 packet = load_packet(at);  // Pairs with send_cell() of the source.
 #pragma unroll 1
-    while (!missing && !__all_sync(~0U, packet.x == r.tag)) {
+    while (!missing && !__all_sync(~0U, packet.x == r.tag) &&
+           !mutant(KernelMutant::any_cell_taken)) {
       missing = __any_sync(~0U, patience.spent(source));
       if (missing) break;
       packet = load_packet(at);

@@ -9,6 +9,7 @@ namespace sluice::engine::cuda {
 /// Rows from `first` on, every `step`-th, up to `end`. By one warp.
 __device__ __forceinline__ void zero_rows(const DispatchArgs& a, std::int64_t first,
                                           std::int64_t end, int step, int lane) {
+  if (mutant(KernelMutant::padding_kept)) return;
 #pragma unroll 1
   for (std::int64_t row = first; row < end; row += step) {
     std::byte* const out = row_at(a.out, static_cast<int>(row));

@@ -214,6 +214,7 @@ class Piece {
         }
       }
       if constexpr (kScaled) {
+        if (mutant(KernelMutant::scales_not_stored)) continue;
         std::byte* const scales = pointer_of(own_scales, k);
 #pragma unroll
         for (int s = 0; s < kSpan; ++s) {
@@ -264,14 +265,17 @@ __device__ __forceinline__ int row_of_route(const Receipt& r, int source, uint4 
     if (local < 0) return Handle::kRowAbsent;
     return a.capacity == 0 || record < a.capacity ? record : Handle::kRowOverflow;
   }
-  const int before = count_rows_from(r, source, max(local, 0), patience);
+  const int below = mutant(KernelMutant::own_rank_counted) ? source + 1 : source;
+  const int before = count_rows_from(r, below, max(local, 0), patience);
   __syncwarp();
   const std::uint32_t position = header_word::position(header.z);
   if (local < 0) return Handle::kRowAbsent;
   if (position == header_word::kNoPosition) return Handle::kRowDuplicate;
   const int among = before + static_cast<int>(position);
   if (a.layout == Layout::expert_slab) {
-    return among < a.capacity ? local * static_cast<int>(a.capacity) + among : Handle::kRowOverflow;
+    const int spare = mutant(KernelMutant::capacity_off_by_one) ? 1 : 0;
+    return among < a.capacity + spare ? local * static_cast<int>(a.capacity) + among
+                                      : Handle::kRowOverflow;
   }
   const int row = bases[local] + among;
   return a.capacity == 0 || row < a.capacity ? row : Handle::kRowOverflow;
@@ -302,6 +306,7 @@ __device__ __forceinline__ int take_units(const Receipt& r, int source, int toke
     const uint4 cell = load_packet(cell_at);
     piece.load(a);
     if (__all_sync(~0U, header.x == r.tag)) break;
+    if (mutant(KernelMutant::stale_header_taken) && __all_sync(~0U, header.x <= r.tag)) break;
     const std::uint32_t bits = first || bit >= 64 ? cell.w : (bit >= 32 ? cell.z : cell.y);
     if (__all_sync(~0U, cell.x == r.tag && ((bits >> (bit % 32)) & 1U) == 0)) {
       return first ? static_cast<int>(cell.y >> cell_word::kTokensShift & cell_word::kNumber)

@@ -70,6 +70,7 @@ __device__ __forceinline__ void close(const Geometry& g, protocol::Kind kind, Ha
 #pragma unroll 1
   for (int at = static_cast<int>(blockIdx.x + gridDim.x * lane); at < kBlocksMax;
        at += static_cast<int>(gridDim.x) * 32) {
+    if (mutant(KernelMutant::epoch_of_own_block) && at != static_cast<int>(blockIdx.x)) continue;
     if (halves.send) g.state->sent[k][at] = next(block.sent);
     if (halves.receive) g.state->received[k][at] = next(block.received);
   }
@@ -159,7 +160,7 @@ struct PeerCell {
 
   __device__ __forceinline__ void read(uint4 packet, std::uint32_t signature) {
     refused = (packet.y & cell_word::kRefused) != 0;
-    mismatched = !refused && packet.z != signature;
+    mismatched = !refused && packet.z != signature && !mutant(KernelMutant::signature_ignored);
     word = packet.y;
   }
   __device__ __forceinline__ int records() const {
@@ -180,7 +181,7 @@ static __device__ __noinline__ PeerCell await_cells(const Geometry* g, protocol:
     const std::byte* const at = in_at(*g, lane, g->layout.cell(kind, bank));
     Patience patience(*g, timeout_ns);
     uint4 packet = load_packet(at);  // Pairs with send_cell() of the peer.
-    while (packet.x != tag && !cell.missing) {
+    while (packet.x != tag && !cell.missing && !mutant(KernelMutant::any_cell_taken)) {
       cell.missing = patience.spent(lane);
       packet = load_packet(at);
     }

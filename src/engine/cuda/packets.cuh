@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/cuda/kernel_mutants.cuh"
 #include "engine/cuda/kernels.hpp"
 #include "engine/cuda/ptx.cuh"
 #include "window/packet_layout.hpp"
@@ -14,6 +15,7 @@ namespace sluice::engine::cuda {
 /// Empties a packet that was read. Ordered before the peer's next store to it by the end of this
 /// kernel, then told(), then the peer's guard.
 __device__ __forceinline__ void clear_packet(void* at) {
+  if (mutant(KernelMutant::packet_not_emptied)) return;
   *static_cast<uint4*>(at) =
       make_uint4(window::kPoison, window::kPoison, window::kPoison, window::kPoison);
 }
@@ -21,7 +23,7 @@ __device__ __forceinline__ void clear_packet(void* at) {
 /// The same packet with no empty look: a NaN replaced by another NaN. `nan` is two halves or one
 /// float of the row's type.
 __device__ __forceinline__ uint4 never_empty(uint4 v, std::uint32_t nan) {
-  if (v.w == window::kPoison) v.w = nan;
+  if (v.w == window::kPoison && !mutant(KernelMutant::poison_sent)) v.w = nan;
   return v;
 }
 
