@@ -5,7 +5,7 @@ option(SLUICE_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(SLUICE_MUTANTS "Compile the test-only mutants in (SLUICE_MUTANT=name selects one at run time)" OFF)
 option(SLUICE_FUZZ "Build the fuzzers (clang, libFuzzer)" OFF)
 option(SLUICE_CUDA_COMPILE "Compile the headers of host and device with nvcc, where there is one" OFF)
-set(SLUICE_CUDA AUTO CACHE STRING 
+set(SLUICE_CUDA AUTO CACHE STRING
   "Build the CUDA engine: AUTO (where nvcc is found), ON, OFF, or SIMULATED (for tests without a GPU)")
 set_property(CACHE SLUICE_CUDA PROPERTY STRINGS AUTO ON OFF SIMULATED)
 set(SLUICE_CUDA_ARCHITECTURES "80;90a;100" CACHE STRING "GPUs that device code is compiled for")

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // One block of a grid: its threads are fibers, which take turns on one thread of the host.
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
 #include <boost/context/fiber.hpp>
 #include <boost/context/preallocated.hpp>
 #include <condition_variable>
@@ -330,8 +328,7 @@ class Processors {
       launch = ++launches_;
     }
     for (unsigned block = 0; block < blocks; ++block) {
-      const std::uint64_t seed =
-          seed_ == 0 ? 0 : std::seed_seq::result_type(launch) * 1009 + block + seed_ * 7919 + 1;
+      const std::uint64_t seed = seed_ == 0 ? 0 : launch * 1009 + block + seed_ * 7919 + 1;
       submit([&grid, block, blocks, threads, &body, seed](Block& processor) {
         processor.run(block, blocks, threads, body, seed);
         const std::lock_guard<std::mutex> lock(grid.mutex);
@@ -404,9 +401,6 @@ unsigned block_index() {
 }
 unsigned grid_size() {
   return current_block->grid();
-}
-std::uint64_t nanoseconds() {
-  return host_nanoseconds();
 }
 
 }  // namespace gpu_simulator

@@ -1,8 +1,10 @@
 #!/bin/sh
-# must_be_killed.sh VICTIM MUTANT: succeeds if the victim fails with the mutant.
+# must_be_killed.sh VICTIM MUTANT [ARGUMENTS]: succeeds if the victim fails with the mutant, which is one of
+# src/base/mutants.hpp or of src/engine/cuda/kernel_mutants.hpp; a victim knows one kind.
 victim=$1
 mutant=$2
-SLUICE_MUTANT=$mutant timeout --kill-after=5 120 "$victim"
+shift 2
+SLUICE_MUTANT=$mutant SLUICE_KERNEL_MUTANT=$mutant timeout --kill-after=5 120 "$victim" "$@"
 status=$?
 case $status in
   0) echo "$mutant survived"; exit 1 ;;

@@ -47,7 +47,6 @@ void wrote();
 unsigned thread_index();
 unsigned block_index();
 unsigned grid_size();
-std::uint64_t nanoseconds();
 
 template <typename T>
 std::uint64_t to_word(T value) {

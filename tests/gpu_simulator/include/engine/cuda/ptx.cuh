@@ -51,7 +51,7 @@ inline uint4 load16(const void* at) {
 }
 
 inline std::uint64_t now_ns() {
-  return gpu_simulator::nanoseconds();
+  return gpu_simulator::host_nanoseconds();
 }
 
 // Polls take long here.

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+/// Deliberate bugs in kernels, for the test that each of them is found (tests/mutants, which reads the names
+/// here).
+// clang-format off
+#define SLUICE_KERNEL_MUTANTS(EACH)                                                            \
+  EACH(packet_not_emptied)    /* What was read stays in its slot. */ \
+  EACH(stale_header_taken)    /* A header of any operation is taken for the awaited one. */ \
+  EACH(any_cell_taken)        /* A cell of any operation is taken for the awaited one. */ \
+  EACH(poison_sent)           /* Payload that looks like an empty packet is sent as it is. */ \
+  EACH(epoch_of_own_block)    /* A block notes its progress for itself only. */ \
+  EACH(own_rank_counted)      /* Rows begin after those of their own source. */ \
+  EACH(capacity_off_by_one)   /* One row more than the capacity is stored. */ \
+  EACH(scales_not_stored)     /* Rows are received without their scales. */ \
+  EACH(padding_kept)          /* Rows that hold nothing are not zeroed. */ \
+  EACH(signature_ignored)     /* Cells of another call are taken. */ \
+  EACH(product_rounded)       /* A product is rounded before it is added. */ \
+  EACH(ranks_descending)      /* Sums are added in descending order of ranks. */ \
+  EACH(duplicate_dropped)     /* A duplicate's weight is not added to that of its lowest k. */ \
+  EACH(loss_not_scaled)       /* The sum is not renormalised when routes are lost. */ \
+  EACH(loss_not_counted)      /* Lost routes do not appear in the report. */ \
+  EACH(given_weights_ignored) /* combine uses the weights of dispatch, whatever it was given. */
+// clang-format on
+
+namespace sluice::engine::cuda {
+
+#define SLUICE_ENUMERATOR(name) name,
+enum class KernelMutant { none, SLUICE_KERNEL_MUTANTS(SLUICE_ENUMERATOR) };
+#undef SLUICE_ENUMERATOR
+
+}  // namespace sluice::engine::cuda
