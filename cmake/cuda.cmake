@@ -17,6 +17,10 @@ if(SLUICE_CUDA STREQUAL "SIMULATED")
   set(SLUICE_CUDA_SIMULATED ON)
   set(SLUICE_CUDA_INCLUDE_DIR ${PROJECT_SOURCE_DIR}/tests/gpu_simulator/include)
   set(SLUICE_CUDA_LIBRARIES ${SLUICE_BOOST_CONTEXT} Threads::Threads)
+  # What nvcc lets pass: its pragmas, its conversions, and words that are looked at as other words.
+  set(SLUICE_SIMULATED_KERNEL_OPTIONS -Wno-unknown-pragmas -Wno-conversion -Wno-sign-conversion -Wno-shadow
+    -Wno-parentheses -Wno-unused-function $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
+    $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed> -fno-strict-aliasing)
   message(STATUS "CUDA engine: for a simulated GPU")
   return()
 endif()

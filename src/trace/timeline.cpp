@@ -33,19 +33,25 @@ Status Timeline::write(const std::string& path, int rank) const {
                   fmt::format("cannot write profile '{}': {}", path, std::strerror(errno)));
   };
   if (!file) return failed();
+  // Viewers have 53 bits for a time: less than the nanoseconds since 1970.
+  constexpr std::int64_t kBaseUnit = 1'000'000'000'000;
+  const std::int64_t base_ns =
+      events_.empty() ? 0 : events_.front().begin_ns / kBaseUnit * kBaseUnit;
   fmt::memory_buffer text;
-  fmt::format_to(std::back_inserter(text),
-                 "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"dropped_events\":{}}},"
-                 "\"traceEvents\":[\n{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{},"
-                 "\"args\":{{\"name\":\"rank {}\"}}}}",
-                 dropped_, rank, rank);
+  fmt::format_to(
+      std::back_inserter(text),
+      "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"dropped_events\":{},\"base_ns\":{}}},"
+      "\"traceEvents\":[\n{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{},"
+      "\"args\":{{\"name\":\"rank {}\"}}}}",
+      dropped_, base_ns, rank, rank);
   for (const Event& event : events_) {
     fmt::format_to(std::back_inserter(text),
-                   ",\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":0,"
-                   "\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{\"epoch\":{}}}}}",
-                   name_of(event.phase), event.operation, rank,
-                   static_cast<double>(event.begin_ns) * 1e-3,
-                   static_cast<double>(event.end_ns - event.begin_ns) * 1e-3, event.epoch);
+                   ",\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},"
+                   "\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{\"epoch\":{},\"role\":\"{}\"}}}}",
+                   name_of(event.phase), event.operation, rank, event.track,
+                   static_cast<double>(event.begin_ns - base_ns) * 1e-3,
+                   static_cast<double>(event.end_ns - event.begin_ns) * 1e-3, event.epoch,
+                   event.role);
   }
   fmt::format_to(std::back_inserter(text), "\n]}}\n");
   if (std::fwrite(text.data(), 1, text.size(), file.get()) != text.size()) return failed();

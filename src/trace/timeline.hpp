@@ -8,18 +8,9 @@
 
 #include "base/deadline.hpp"
 #include "sluice/status.hpp"
+#include "trace/phase.hpp"
 
 namespace sluice::trace {
-
-/// What a rank does within an operation; the same names on every engine.
-enum class Phase : std::uint8_t {
-  quantise,  // Encoding rows for the way.
-  put,       // Storing rows and headers at peers, or staging them.
-  count,     // Reading headers and numbering rows.
-  wait,      // Waiting for peers.
-  place,     // Moving received rows to where the user reads them.
-  sum,       // Forming sums of rows.
-};
 
 /// The phases of one rank, in order, while recording is on. Bounded: when full, it stops recording.
 class Timeline {
@@ -31,15 +22,16 @@ class Timeline {
     on_ = true;
   }
   bool on() const noexcept { return on_; }
+  /// Tracks are what does things side by side; `role` says what it is there for.
   void add(Phase phase, const char* operation, std::uint64_t epoch, std::int64_t begin_ns,
-           std::int64_t end_ns) noexcept {
+           std::int64_t end_ns, int track = 0, const char* role = "rank") noexcept {
     if (events_.size() == events_.capacity()) {
       ++dropped_;
       return;
     }
-    events_.push_back({begin_ns, end_ns, epoch, operation, phase});
+    events_.push_back({begin_ns, end_ns, epoch, operation, role, track, phase});
   }
-  /// Chrome trace format, which Perfetto reads: one process per rank, steady-clock microseconds.
+  /// Chrome trace format, which Perfetto reads: one process per rank, microseconds since base_ns.
   Status write(const std::string& path, int rank) const;
 
  private:
@@ -48,6 +40,8 @@ class Timeline {
     std::int64_t end_ns;
     std::uint64_t epoch;
     const char* operation;  // "dispatch" or "combine"
+    const char* role;
+    int track;
     Phase phase;
   };
 

@@ -136,6 +136,20 @@ TEST_P(Order, FewAndManyTokens) {
   expect_clean(run(scenario));
 }
 
+// As many tokens as a call of the latency mode may have, and more routes than a block has threads.
+TEST_P(Order, AsManyTokensAsThereMayBe) {
+  Scenario scenario = small();
+  scenario.shape = Shape{256, 8, 256, 512};
+  scenario.options.dispatch_codec = Codec{CodecKind::fp8, ScaleForm::f32, 128};
+  using support::TokensKind;
+  for (const TokensKind tokens : {TokensKind::full, TokensKind::varied, TokensKind::full}) {
+    StepSpec spec;
+    spec.tokens = tokens;
+    scenario.steps.push_back(spec);
+  }
+  expect_clean(run(scenario));
+}
+
 // Without dispatches in between nothing but combine's own cells tells that a bank is free.
 TEST_P(Order, OnlyCombines) {
   Scenario scenario = small();

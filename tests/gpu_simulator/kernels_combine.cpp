@@ -7,3 +7,11 @@
 // After it: what it defines.
 
 #include "engine/cuda/combine.cu"
+
+namespace sluice::engine::cuda {
+namespace {
+
+alignas(16) thread_local std::byte shared_rows[gpu_simulator::kDynamicBytes];
+
+}  // namespace
+}  // namespace sluice::engine::cuda

@@ -126,6 +126,14 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*d
   *value = gpu_simulator::kProcessors;
   return cudaSuccess;
 }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
+  *properties = {"simulated GPU", std::size_t{1} << 32, gpu_simulator::kProcessors, 9, 0};
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* reachable, int device, int peer) {
+  *reachable = device != peer ? 1 : 0;
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetPCIBusId(char* name, int length, int device) {
   std::snprintf(name, static_cast<std::size_t>(length), "simulated:%02d", device);
   return cudaSuccess;

@@ -76,7 +76,10 @@ __device__ __forceinline__ void keep_books(const Combine& c, bool usable, bool d
   if (ranks != 0) drain_answers(&c.a, c.tag, c.bank, ranks);
 }
 
-template <typename Traits>
+/// Rows that do not fit into registers.
+extern __shared__ __align__(16) std::byte shared_rows[];
+
+template <typename Traits, bool kRecords>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     combine_kernel(const __grid_constant__ CombineArgs a) {
   constexpr bool kCommon = Traits::kCommon;
@@ -87,6 +90,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const Crew crew(1, 0);
   const bool sends = kCommon || a.halves.send;
   const bool receives = kCommon || a.halves.receive;
+  Recorder<kRecords> recorder(g.recording);
   let_next_start();
 
   const int steps = static_cast<int>(a.steps_divisor.divisor);
@@ -95,6 +99,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const int place = warp * crew.workers + crew.block;
   Combine c{a, g, {const_cast<std::byte*>(a.handle), &a.handle_layout}, 0, 0, 0, 0, 0};
   await_previous();
+  recorder.ready();
 
   // Everything that is needed first is asked for at once, y as soon as its rows are known.
   window::HandleBrief brief;
@@ -115,23 +120,40 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     if (rotation != 0) index = rotated(index, rotation, static_cast<int>(brief.records));
     record = read_record(c.handle, g, max(min(index, places - 1), 0), lane);
   }
+  // With many tokens the next record is read, and its rows are asked for, before this one's sum is sent:
+  // what is asked for while stores to peers are under way waits behind them.
+  constexpr bool kAhead = Traits::kSpan > 1;
+  const auto read_ahead = [&](int which) {
+    const int ahead =
+        rotated(quotient(which, a.steps_divisor), rotation, static_cast<int>(brief.records));
+    return read_record(c.handle, g, max(min(ahead, places - 1), 0), lane);
+  };
+  Record ahead;
+  if (kAhead) ahead = read_ahead(task + warps);
   const bool usable = brief.key == g.handle_key && fits(a, brief);
   const int records = usable ? static_cast<int>(brief.records) : 0;
   const int send_tasks = sends && crew.works ? records * steps : 0;
   c.layout = brief.layout;
   Patience patience(g, a.timeout_ns);
   std::uint64_t received = 0;
+  Rows<Traits> rows(shared_rows);
+  const auto ask_next = [&] {
+    const int next = task + warps;
+    if (!kAhead || next >= send_tasks) return;
+    const int at = next - quotient(next, a.steps_divisor) * steps;
+    rows.ask(a, ahead.row, summed_routes(c, ahead), at * Traits::kStep + lane * kLaneElements);
+  };
 #pragma unroll 1
   for (bool opened = false;; opened = true) {
-    Rows<Traits> rows;
     const bool exists = task < send_tasks;
     if (opened && exists) {
       index = quotient(task, a.steps_divisor);
       step = task - index * steps;
       index = rotated(index, rotation, records);
-      record = read_record(c.handle, g, index, lane);
+      record = kAhead ? ahead : read_record(c.handle, g, index, lane);
+      if (kAhead && task + warps < send_tasks) ahead = read_ahead(task + warps);
     }
-    if (exists && !Traits::kSingle) {
+    if (exists && !Traits::kSingle && !(kAhead && opened)) {
       rows.ask(a, record.row, summed_routes(c, record),
                step * Traits::kStep + lane * kLaneElements);
     }
@@ -143,6 +165,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       c.suspects = block.suspects;
       c.bank = static_cast<int>(progress.bank);
       received = block.received.epoch;
+      recorder.open(Kind::combine, progress.epoch + 1);
+      recorder.mark(Phase::wait);
       if (receives && crew.herald == 0 && threadIdx.x == 0 && a.report != nullptr) {
         begin_report(&g, a.report, c.bank, c.tag);
       }
@@ -162,7 +186,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       }
     }
     if (task >= send_tasks) break;
-    send_record<Traits>(c, record, rows, index, step, patience, lane);
+    send_record<Traits>(c, record, rows, index, step, patience, recorder, lane, ask_next);
     task += warps;
   }
   if (receives) {
@@ -176,7 +200,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
         if constexpr (Traits::kSingle) {
           chain_token<Traits>(c, token, task - token * steps, patience, lane);
         } else {
-          sum_token<Traits>(c, token, task - token * steps, patience, lane);
+          sum_token<Traits>(c, token, task - token * steps, patience, recorder, lane);
         }
       }
       if (!kCommon && a.weights_home != nullptr) {
@@ -186,7 +210,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
         }
       }
     }
-    if (crew.herald == 0) keep_books(c, usable, drop, warp, lane);
+    if (crew.herald == 0) {
+      keep_books(c, usable, drop, warp, lane);
+      recorder.mark(Phase::count);
+    }
   }
   if constexpr (!kCommon) {
     // Halves may run side by side: what this block has not done yet is not told by the other half. For
@@ -194,15 +221,17 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     __syncthreads();
     if (warp == kCloseWarp) close(g, Kind::combine, Halves{sends, receives}, block, lane);
   }
+  recorder.finish(crew.role());
 }
 
 using Kernel = void (*)(const CombineArgs);
 
 template <int kInput, int kCodec, bool kSingle>
 constexpr Kernel general_kernel =
-    combine_kernel<CombineTraits<kInput, kCodec, 1, kSingle, false, true>>;
-template <int kSpan, bool kWeights>
-constexpr Kernel common_kernel = combine_kernel<CombineTraits<2, 2, kSpan, false, true, kWeights>>;
+    combine_kernel<CombineTraits<kInput, kCodec, 1, kSingle, false, true>, true>;
+template <int kSpan, bool kWeights, bool kRecords>
+constexpr Kernel common_kernel =
+    combine_kernel<CombineTraits<2, 2, kSpan, false, true, kWeights>, kRecords>;
 
 /// Common calls have kernels of their own, from which all that is rare is left out.
 bool is_common(const CombineArgs& a) {
@@ -212,18 +241,30 @@ bool is_common(const CombineArgs& a) {
          a.y_dtype == DType::bf16 && a.codec == DType::bf16 && a.out_dtype == DType::bf16;
 }
 
+template <int kSpan, bool kRecords>
+Kernel common_kernel_for(const CombineArgs& a) {
+  return a.weights_given ? common_kernel<kSpan, true, kRecords>
+                         : common_kernel<kSpan, false, kRecords>;
+}
+
+template <int kSpan>
+constexpr int kSharedBytes = Rows<CombineTraits<2, 2, kSpan, false, true, true>>::kSharedBytes;
+
 struct Choice {
   Kernel kernel;
   int step;  // elements
+  int shared_bytes = 0;
 };
 Choice choose(const CombineArgs& a) {
   if (is_common(a)) {
     // Few tokens: small pieces for many warps. Many: not many more pieces than warps.
+    const bool records = a.geometry.recording.words != nullptr;
     if (a.many) {
-      return {a.weights_given ? common_kernel<2, true> : common_kernel<2, false>,
-              2 * kStepElements};
+      return {records ? common_kernel_for<2, true>(a) : common_kernel_for<2, false>(a),
+              2 * kStepElements, kSharedBytes<2>};
     }
-    return {a.weights_given ? common_kernel<1, true> : common_kernel<1, false>, kStepElements};
+    return {records ? common_kernel_for<1, true>(a) : common_kernel_for<1, false>(a), kStepElements,
+            kSharedBytes<1>};
   }
   const bool wide = a.y_dtype == DType::f32;
   Kernel kernel = nullptr;
@@ -243,13 +284,14 @@ int launch_combine(const CombineArgs& args, const Launch& launch) {
   const Choice choice = choose(args);
   CombineArgs a = args;
   a.steps_divisor = Divisor((a.geometry.hidden + choice.step - 1) / choice.step);
-  return launch_kernel(choice.kernel, a, launch, 0);
+  return launch_kernel(choice.kernel, a, launch, static_cast<std::size_t>(choice.shared_bytes));
 }
 
 int load_combine_kernels() {
+  std::uint64_t any = 0;
   for (const DType codec : {DType::bf16, DType::f32}) {
     for (const DType dtype : {DType::bf16, DType::f32}) {
-      for (int bits = 0; bits < 16; ++bits) {
+      for (int bits = 0; bits < 32; ++bits) {
         CombineArgs args;
         args.codec = codec;
         args.y_dtype = dtype;
@@ -257,8 +299,11 @@ int load_combine_kernels() {
         args.aligned = (bits & 2) != 0;
         args.many = (bits & 4) != 0;
         args.weights_given = (bits & 8) != 0;
+        args.geometry.recording.words = (bits & 16) != 0 ? &any : nullptr;
         args.handle = reinterpret_cast<const std::byte*>(&args);  // Any.
-        if (const int error = load_kernel(choose(args).kernel); error != cudaSuccess) return error;
+        const Choice choice = choose(args);
+        const int error = load_kernel(choice.kernel, choice.shared_bytes);
+        if (error != cudaSuccess) return error;
       }
     }
   }
@@ -266,7 +311,8 @@ int load_combine_kernels() {
 }
 
 int combine_blocks_per_processor(const CombineArgs& args) {
-  return blocks_per_processor(choose(args).kernel, 0);
+  const Choice choice = choose(args);
+  return blocks_per_processor(choice.kernel, static_cast<std::size_t>(choice.shared_bytes));
 }
 
 }  // namespace sluice::engine::cuda

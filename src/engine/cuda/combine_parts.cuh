@@ -4,6 +4,7 @@
 #include "engine/cuda/elements.cuh"
 #include "engine/cuda/handle_arrays.cuh"
 #include "engine/cuda/operation.cuh"
+#include "engine/cuda/recorder.cuh"
 #include "sluice/handle.hpp"
 
 /// What both halves of combine are made of.

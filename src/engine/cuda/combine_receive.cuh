@@ -70,9 +70,9 @@ __device__ __forceinline__ void finish_token(const Combine& c, const HomeToken& 
 }
 
 /// A piece of one token whose partial sums come from its ranks.
-template <typename Traits>
+template <typename Traits, bool kRecords>
 __device__ __forceinline__ void sum_token(const Combine& c, int token, int step, Patience& patience,
-                                          int lane) {
+                                          Recorder<kRecords>& recorder, int lane) {
   constexpr int kRanks = 4 / Traits::kSpan;  // awaited at a time
   const Geometry& g = c.g;
   const int element = step * Traits::kStep + lane * kLaneElements;
@@ -127,6 +127,7 @@ __device__ __forceinline__ void sum_token(const Combine& c, int token, int step,
       const Silence silence = listen(c, lacking, patience);
       given_up |= (silence.silent & late) | silence.gone;
     }
+    recorder.mark(Phase::wait);
     const std::uint32_t by_owner = __shfl_sync(~0U, answered, home.owner & 31);
     home.answered |= lanes_with(home.owner >= 0 && ((given >> home.owner) & 1U) != 0 &&
                                 ((by_owner >> lane) & 1U) != 0);
@@ -145,6 +146,7 @@ __device__ __forceinline__ void sum_token(const Combine& c, int token, int step,
     }
   }
   finish_token<Traits>(c, home, token, step, sum, lane);
+  recorder.mark(Phase::sum);
 }
 
 /// Likewise with `single`: one chain over the routes.

@@ -24,11 +24,18 @@ __device__ __forceinline__ std::uint32_t summed_routes(const Combine& c, const R
   return rank_major ? stored & (~stored + 1) : stored;
 }
 
-/// The rows of one piece of a record, a few asked for at a time.
+/// The rows of one piece of a record, a few asked for at a time: the first into registers, the others,
+/// where there are kStaged, into shared memory.
 template <typename Traits>
-struct Rows {
-  static constexpr int kAhead = 4 / Traits::kSpan;
-  typename Traits::Input y[kAhead];
+class Rows {
+ public:
+  /// Rows of a lane in shared memory, where there are many tokens: what is asked for late waits behind
+  /// stores to peers.
+  static constexpr int kStaged = Traits::kSpan > 1 ? 3 : 0;
+  static constexpr int kSharedBytes = kBlockWarps * kStaged * Traits::kSpan * 32 * 16;
+
+  __device__ __forceinline__ explicit Rows(std::byte* shared)
+      : staged_(reinterpret_cast<uint4*>(shared) + threadIdx.x) {}
 
   /// Asks for the next rows, of the lanes in `left`.
   __device__ __forceinline__ void ask(const CombineArgs& a, int own_row, std::uint32_t left,
@@ -37,49 +44,93 @@ struct Rows {
     for (int i = 0; i < kAhead; ++i) {
       const int row = __shfl_sync(~0U, own_row, (__ffs(static_cast<int>(left)) - 1) & 31);
       if (left != 0) {
-        y[i].load(Traits::row(a.y, row), element, a.geometry.hidden, Traits::kCommon || a.aligned);
+        y_[i].load(Traits::row(a.y, row), element, a.geometry.hidden, Traits::kCommon || a.aligned);
       }
       left &= left - 1;
+    }
+#pragma unroll
+    for (int i = 0; i < kStaged; ++i) {
+      const int row = __shfl_sync(~0U, own_row, (__ffs(static_cast<int>(left)) - 1) & 31);
+      if (left == 0) break;
+      left &= left - 1;
+      const std::byte* const at = Traits::row(a.y, row) + element * Traits::kInput;
+#pragma unroll
+      for (int j = 0; j < Traits::kSpan; ++j) {
+        if (element + j * kStepElements < a.geometry.hidden) {
+          copy_async(&staged(i, j), at + j * kStepElements * Traits::kInput);
+        }
+      }
     }
   }
   /// Adds them; returns the lanes that remain.
   __device__ __forceinline__ std::uint32_t add(const CombineArgs& a, float own_weight,
                                                std::uint32_t left,
-                                               float (&sum)[Traits::kSpan][kLaneElements]) const {
+                                               float (&sum)[Traits::kSpan][kLaneElements]) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const float weight = __shfl_sync(~0U, own_weight, (__ffs(static_cast<int>(left)) - 1) & 31);
-      if (left == 0) break;
+      if (left == 0) return 0;
+      left &= left - 1;
+      add_row(a, y_[i], weight, sum);
+    }
+    if (kStaged == 0 || left == 0) return left;
+    await_copies();
+#pragma unroll
+    for (int i = 0; i < kStaged; ++i) {
+      const float weight = __shfl_sync(~0U, own_weight, (__ffs(static_cast<int>(left)) - 1) & 31);
+      if (left == 0) return 0;
       left &= left - 1;
 #pragma unroll
-      for (int j = 0; j < Traits::kSpan; ++j) {
-        float v[kLaneElements];
-        y[i].floats(j, v, Traits::y_dtype(a));
-#pragma unroll
-        for (int e = 0; e < kLaneElements; ++e) {
-          sum[j][e] = mutant(KernelMutant::product_rounded) ? weight * v[e] + sum[j][e]
-                                                            : __fmaf_rn(weight, v[e], sum[j][e]);
-        }
-      }
+      for (int j = 0; j < Traits::kSpan; ++j) y_[0].word[j][0] = staged(i, j);
+      add_row(a, y_[0], weight, sum);
     }
     return left;
   }
+
+ private:
+  static constexpr int kAhead = 4 / Traits::kSpan;
+
+  static __device__ __forceinline__ void add_row(const CombineArgs& a,
+                                                 const typename Traits::Input& y, float weight,
+                                                 float (&sum)[Traits::kSpan][kLaneElements]) {
+#pragma unroll
+    for (int j = 0; j < Traits::kSpan; ++j) {
+      float v[kLaneElements];
+      y.floats(j, v, Traits::y_dtype(a));
+#pragma unroll
+      for (int e = 0; e < kLaneElements; ++e) {
+        sum[j][e] = mutant(KernelMutant::product_rounded) ? weight * v[e] + sum[j][e]
+                                                          : __fmaf_rn(weight, v[e], sum[j][e]);
+      }
+    }
+  }
+  /// Of this lane only.
+  __device__ __forceinline__ uint4& staged(int row, int j) const {
+    return staged_[(row * Traits::kSpan + j) * kBlockThreads];
+  }
+
+  typename Traits::Input y_[kAhead];
+  uint4* staged_;
 };
 
 /// A piece of one record, whose first rows are asked for: its partial sum, or with `single` its rows.
-template <typename Traits>
+/// Calls ask_next() once it needs `rows` no more, before it stores a sum.
+template <typename Traits, bool kRecords, typename AskNext>
 __device__ __forceinline__ void send_record(const Combine& c, Record record, Rows<Traits>& rows,
-                                            int index, int step, Patience& patience, int lane) {
+                                            int index, int step, Patience& patience,
+                                            Recorder<kRecords>& recorder, int lane,
+                                            const AskNext& ask_next) {
   const CombineArgs& a = c.a;
   const Geometry& g = c.g;
   const int home = record.home;
   const int token = record.token;
-  if (home < 0 || ((c.suspects >> home) & 1U) != 0) return;
+  if (home < 0 || ((c.suspects >> home) & 1U) != 0) return ask_next();
   const bool rank_major = c.layout == static_cast<std::uint16_t>(Layout::rank_major);
   const bool weighted = !rank_major && (Traits::kCommon || !a.plain_sum);
   if (!mutant(KernelMutant::given_weights_ignored) && Traits::kWeights &&
       (Traits::kCommon || (!Traits::kSingle && a.weights_given)) && weighted) {
     record.weight = await_weight(c, home, token, patience, lane);
+    recorder.mark(Phase::wait);
   }
   const std::uint32_t stored = lanes_with(record.row >= 0);
   std::uint32_t answered = stored;
@@ -120,7 +171,7 @@ __device__ __forceinline__ void send_record(const Combine& c, Record record, Row
     }
   } else {
     std::uint32_t left = summed_routes(c, record);
-    if (left == 0) return;
+    if (left == 0) return ask_next();
     float sum[Traits::kSpan][kLaneElements] = {};
 #pragma unroll 1
     for (;;) {
@@ -130,8 +181,11 @@ __device__ __forceinline__ void send_record(const Combine& c, Record record, Row
     }
 #pragma unroll
     for (int j = 0; j < Traits::kSpan; ++j) packets.encode(j, sum[j], Traits::codec(a));
+    recorder.mark(Phase::sum);
+    ask_next();
     packets.push(out_at(g, home, g.layout.combine_row(c.bank, c.slot(token, 0))), element,
                  g.hidden);
+    recorder.mark(Phase::put);
   }
 }
 

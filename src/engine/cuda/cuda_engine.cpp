@@ -16,6 +16,7 @@
 #include "codec/row_kernels.hpp"
 #include "engine/cuda/device_buffers.hpp"
 #include "engine/cuda/kernels.hpp"
+#include "engine/cuda/profile.hpp"
 #include "engine/cuda/resources.hpp"
 #include "engine/cuda/stream_order.hpp"
 #include "engine/receive_buffers.hpp"
@@ -247,9 +248,12 @@ class CudaEngine final : public Engine {
     }
     return statistics;
   }
-  void start_profile(std::size_t /*events_max*/) override {}
-  Status write_profile(const std::string& /*path*/) const override {
-    return {StatusCode::unimplemented, "no profile: the CUDA engine records none yet"};
+  void start_profile(std::size_t events_max) override {
+    resources_.geometry.recording =
+        profile_.start(*resources_.pool, events_max, 2 * resources_.processors);
+  }
+  Status write_profile(const std::string& path) const override {
+    return profile_.write(*resources_.pool, path, config_.rank);
   }
 
  private:
@@ -521,6 +525,7 @@ class CudaEngine final : public Engine {
 
   EngineConfig config_;
   Resources resources_;
+  Profile profile_;
   DeviceBuffers rows_;
   DeviceBuffers handles_;
   window::HandleLayout handle_layout_;

@@ -24,6 +24,9 @@ __device__ __noinline__ bool goes_along(const DispatchArgs* a) {
          header->alignment == a->alignment;
 }
 
+/// Blocks that describe records, unless there are very many tokens.
+constexpr int kDescribers = 9;
+
 /// Which places of the routes' walk a herald sends headers of: all but the first one, if there are
 /// several, which has counts and cells to send.
 struct HeaderShare {
@@ -68,9 +71,10 @@ __device__ __forceinline__ void send_heralds(const DispatchArgs& a, const RouteT
 }
 
 /// A worker's share of what comes.
-template <int kSpan, typename Encoder>
+template <int kSpan, typename Encoder, bool kRecords>
 __device__ __forceinline__ void take_records(const Receipt& r, int warps, int place,
-                                             const std::int32_t* bases, int lane) {
+                                             const std::int32_t* bases,
+                                             Recorder<kRecords>& recorder, int lane) {
   const DispatchArgs& a = r.a;
   const Geometry& g = r.g;
   const int units = static_cast<int>(a.units_divisor.divisor);
@@ -95,12 +99,12 @@ __device__ __forceinline__ void take_records(const Receipt& r, int warps, int pl
     int source = g.rank + task - item * g.ranks;
     if (source >= g.ranks) source -= g.ranks;
     const int tokens = take_units<kSpan, Encoder>(r, source, token, item * kSpan - token * units,
-                                                  bases, patience, lane);
+                                                  bases, patience, recorder, lane);
     if (same_source) limit = tokens;
   }
 }
 
-template <typename Encoder, int kSpan>
+template <typename Encoder, int kSpan, bool kRecords>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     dispatch_kernel(const __grid_constant__ DispatchArgs a) {
   constexpr bool kCommon = Encoder::kCommon;
@@ -112,6 +116,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const bool receives = kCommon || a.halves.receive;
   const bool cached = !kCommon && a.cached;
   const bool rows = kCommon || a.rows;
+  Recorder<kRecords> recorder(g.recording);
   let_next_start();
   if (threadIdx.x == kTouchWarp * 32) touch_parameters(a, &shared.parameters);
   bool refused = !kCommon && a.refused;
@@ -126,7 +131,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const int tokens = refused || !sends ? 0 : a.tokens;
   const RouteTable table(shared_memory, g.experts, tokens, route_shift(g.top_k));
   const int places = tokens << table.shift;
-  const Crew crew(1 + (places + kBlockThreads - 1) / kBlockThreads, 2 + tokens / kBlockWarps);
+  // A warp for each of the records that come, but not too many: they are workers less.
+  const int records = (tokens * g.ranks + kBlockWarps - 1) / kBlockWarps;
+  const int describers = min(records, max(kDescribers, 1 + tokens / kBlockWarps));
+  const Crew crew(1 + (places + kBlockThreads - 1) / kBlockThreads, 1 + max(describers, 1));
   auto* const bases = reinterpret_cast<std::int32_t*>(shared_memory);
   // Pieces are numbered so that neighbours are on different multiprocessors.
   const int units = static_cast<int>(a.units_divisor.divisor);
@@ -148,6 +156,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     __syncthreads();
   }
   await_previous();
+  recorder.ready();
 
   // Everything that is needed first is asked for at once.
   std::uint64_t epoch = 0;
@@ -186,6 +195,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       bank = static_cast<int>(progress.bank);
       tag = window::tag_of(epoch);
       skipped = shared.block.suspects;
+      recorder.open(Kind::dispatch, epoch);
+      recorder.mark(crew.herald >= 0 ? Phase::count : Phase::wait);
       // Before this block sends anything: a release waits for what was sent before.
       if (sends && crew.herald == 0 && warp == kOpenWarp) {
         tell(g, Kind::dispatch, shared.block.received.epoch, skipped, lane);
@@ -197,11 +208,14 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       if (kCommon && warp == kCloseWarp) {
         close(g, Kind::dispatch, Halves{true, true}, shared.block, lane);
       }
+      if (crew.herald >= 0) recorder.mark(Phase::put);
     }
     if (task >= send_tasks) break;
     Unit<Encoder> encoded;
     encoded.encode(a, source, lane);
+    recorder.mark(Phase::quantise);
     encoded.send(a, ranks_of(g, id) & ~skipped, token, unit, bank, lane);
+    recorder.mark(Phase::put);
     task += warps;
   }
 
@@ -214,13 +228,15 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     const Receipt receipt{a, g, {a.handle, &a.handle_layout}, tag, signature, skipped, bank};
     if (crew.keeper >= 0) {
       __syncthreads();  // The route table is read no more.
-      keep_books<kCommon>(receipt, crew, shared, bases, drop, epoch, warp, lane);
-    } else if (crew.works && a.layout == Layout::expert_major && !cached && !drop) {
+      keep_books<kCommon, kCommon && kSpan == 1>(receipt, crew, shared, bases, drop, epoch,
+                                                 recorder, warp, lane);
+    } else if (crew.works && needs_bases < kCommon && kSpan == 1 > (receipt) && !cached && !drop) {
       Patience patience(g, a.timeout_ns);
       number_rows(receipt, bases, false, shared, patience);
+      recorder.mark(Phase::count);
     }
     if (crew.works && rows && !drop) {
-      take_records<kSpan, Encoder>(receipt, warps, place, bases, lane);
+      take_records<kSpan, Encoder>(receipt, warps, place, bases, recorder, lane);
       if (!kCommon && a.zero_padding) zero_padding(&receipt, warps, place, bases);
     }
   }
@@ -230,6 +246,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     __syncthreads();
     if (warp == kCloseWarp) close(g, Kind::dispatch, Halves{sends, receives}, shared.block, lane);
   }
+  recorder.finish(crew.role());
 }
 
 /// Common calls have kernels of their own, from which all that is rare is left out.
@@ -242,34 +259,37 @@ bool is_common(const DispatchArgs& a) {
          !a.zero_padding && a.mask == nullptr && a.x_dtype == DType::bf16;
 }
 
-/// Few tokens: small pieces for many warps. Many: fewer pieces than warps.
-template <template <int, bool> typename Encoder>
-auto common_kernel(bool many) {
-  using Kernel = void (*)(const DispatchArgs);
-  return many ? Kernel{dispatch_kernel < Encoder<2, true>,
-                       Encoder<2, true>::kVectors == 1 ? 2 : 1 > }
-              : Kernel{dispatch_kernel<Encoder<2, true>, 1>};
-}
+using Kernel = void (*)(const DispatchArgs);
 
-auto kernel_for(const DispatchArgs& a) {
-  using Kernel = void (*)(const DispatchArgs);
+/// Few tokens: small pieces for many warps. Many: fewer pieces than warps.
+template <typename Encoder>
+Kernel common_kernel(bool many, bool records) {
+  constexpr int kMany = Encoder::kVectors == 1 ? 2 : 1;
+  if (records) {
+    return many ? dispatch_kernel<Encoder, kMany, true> : dispatch_kernel<Encoder, 1, true>;
+  }
+  return many ? dispatch_kernel<Encoder, kMany, false> : dispatch_kernel<Encoder, 1, false>;
+}
+template <typename Encoder>
+constexpr Kernel general_kernel = dispatch_kernel<Encoder, 1, true>;
+
+Kernel kernel_for(const DispatchArgs& a) {
   const bool wide = a.x_dtype == DType::f32;
   const bool many = a.many && a.units_divisor.divisor % 2 == 0;
+  const bool records = a.geometry.recording.words != nullptr;
   if (a.codec.kind == CodecKind::fp8) {
-    if (is_common(a)) return common_kernel<Fp8Encoder>(many);
-    return wide ? Kernel{dispatch_kernel<Fp8Encoder<4, false>, 1>}
-                : Kernel{dispatch_kernel<Fp8Encoder<2, false>, 1>};
+    if (is_common(a)) return common_kernel<Fp8Encoder<2, true>>(many, records);
+    return wide ? general_kernel<Fp8Encoder<4, false>> : general_kernel<Fp8Encoder<2, false>>;
   }
   const DType out = a.codec.kind == CodecKind::bf16  ? DType::bf16
                     : a.codec.kind == CodecKind::f16 ? DType::f16
                                                      : DType::f32;
   if (out == a.x_dtype || !a.rows) {
-    if (is_common(a)) return common_kernel<RawEncoder>(many);
-    return out == DType::f32 ? Kernel{dispatch_kernel<RawEncoder<4, false>, 1>}
-                             : Kernel{dispatch_kernel<RawEncoder<2, false>, 1>};
+    if (is_common(a)) return common_kernel<RawEncoder<2, true>>(many, records);
+    return out == DType::f32 ? general_kernel<RawEncoder<4, false>>
+                             : general_kernel<RawEncoder<2, false>>;
   }
-  return out == DType::f32 ? Kernel{dispatch_kernel<ConvertEncoder<4>, 1>}
-                           : Kernel{dispatch_kernel<ConvertEncoder<2>, 1>};
+  return out == DType::f32 ? general_kernel<ConvertEncoder<4>> : general_kernel<ConvertEncoder<2>>;
 }
 
 std::size_t shared_bytes(const DispatchArgs& a) {
@@ -285,18 +305,22 @@ int launch_dispatch(const DispatchArgs& args, const Launch& launch) {
 }
 
 int load_dispatch_kernels() {
+  std::uint64_t any = 0;
   for (const CodecKind kind : {CodecKind::bf16, CodecKind::f16, CodecKind::f32, CodecKind::fp8}) {
     for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
       for (const bool aligned : {false, true}) {
-        for (const bool many : {false, true}) {
+        for (int bits = 0; bits < 4; ++bits) {
           DispatchArgs args;
+          args.geometry.recording.words = (bits & 1) != 0 ? &any : nullptr;
           args.codec.kind = kind;
           args.x_dtype = dtype;
           args.aligned = aligned;
-          args.many = many;
+          args.many = (bits & 2) != 0;
           args.whole_scales = true;
           args.units_divisor = Divisor(2);
-          if (const int error = load_kernel(kernel_for(args)); error != cudaSuccess) return error;
+          if (const int error = load_kernel(kernel_for(args), kNoteBytes); error != cudaSuccess) {
+            return error;
+          }
         }
       }
     }

@@ -79,14 +79,89 @@ __device__ __forceinline__ uint4 header_ahead(const Receipt& r, int index, int l
   return load_packet(header_of(r, index - token * r.g.ranks, token, lane));
 }
 
-/// Writes the handle's entries of all records, by the keepers: warp `index` of `warps`. `ahead`: see
-/// header_ahead().
+/// Writes the handle's entries of one record, whose header has come or will not.
+__device__ __forceinline__ void write_record(const Receipt& r, int record, int source, int token,
+                                             uint4 header, int row, int lane) {
+  const Geometry& g = r.g;
+  if (lane < g.top_k) {
+    const int at = record * g.top_k + lane;
+    r.handle.local_ids()[at] = local_expert(g, header, lane);
+    r.handle.local_weights()[at] = __uint_as_float(header.y);
+    r.handle.route_rows()[at] = row;
+  }
+  if (lane == 0) {
+    r.handle.record_rank()[record] = source;
+    r.handle.record_token()[record] = token;
+  }
+}
+
+/// The first records of every source, without waiting for the block: a cell's first packet says which
+/// come. By the keepers that describe: warp `index` of `warps`. Returns the first item that is left.
+__device__ __forceinline__ int describe_early(const Receipt& r, const std::int32_t* bases,
+                                              int index, int warps, int lane) {
+  const Geometry& g = r.g;
+  const int tokens = min(window::kFirstTokens, g.layout.shape().tokens);
+  int item = index;
+#pragma unroll 1
+  for (; item < tokens * g.ranks; item += warps) {
+    const int token = quotient(item, g.ranks_divisor);
+    const int source = item - token * g.ranks;
+    const std::byte* const header_at = header_of(r, source, token, lane);
+    // Lane s: of rank s.
+    const int peer = min(lane, g.ranks - 1);
+    const std::byte* const cell_at =
+        in_at(g, peer, g.layout.cell(protocol::CellKind::dispatch, r.bank));
+    Numbers numbers(r, true, source);
+    Patience patience(g, r.a.timeout_ns);
+    std::uint32_t gone = r.suspects;
+    uint4 header;
+    uint4 cell;
+    bool exists = false;
+    bool here = false;
+#pragma unroll 1
+    for (;;) {
+      header = load_packet(header_at);  // Pairs with send_route() of the source.
+      cell = load_packet(cell_at);      // Pairs with send_cell().
+      numbers.look(r, lane);
+      const std::uint32_t come = lanes_with(cell.x == r.tag) & ~r.suspects;
+      const std::uint32_t late = ~(come | gone) & ((2U << source) - 1U);
+      const std::uint32_t bits = __shfl_sync(~0U, cell.w, source);
+      exists = ((come >> source) & 1U) != 0 && ((bits >> token) & 1U) != 0;
+      here = __all_sync(~0U, header.x == r.tag);
+      if (late == 0 && (!exists || here || ((gone >> source) & 1U) != 0)) break;
+      if (!patience.weary()) continue;
+      const std::uint32_t lacking = late != 0 ? late : 1U << source;
+      gone |= lanes_with(((lacking >> lane) & 1U) != 0 && patience.look(lane));
+    }
+    // As Coming has it.
+    PeerCell said;
+    said.missing = cell.x != r.tag || ((r.suspects >> peer) & 1U) != 0;
+    said.read(cell, r.signature);
+    const int records = said.records();
+    if (!exists || __shfl_sync(~0U, records, source) == 0) continue;
+    int before = lane < source ? records : 0;
+    if (lane == source) before = __popc(cell.w & low_bits(token));
+    const int record = __reduce_add_sync(~0U, before);
+    int row = Handle::kRowAbsent;
+    if (here) {
+      row = row_of_route(r, source, header, record, bases, numbers, patience, lane);
+    } else {
+      header = make_uint4(0, 0, 0, 0);
+    }
+    write_record(r, record, here ? source : -1, token, header, row, lane);
+  }
+  return item;
+}
+
+/// Writes the handle's entries of all records from `first` on, by the keepers: warp `first` of `warps`.
+/// `ahead`: see header_ahead().
+template <bool kFew>
 __device__ __forceinline__ void describe_records(const Receipt& r, const Coming& coming,
                                                  const std::int32_t* bases, Patience& patience,
-                                                 int index, int warps, uint4 ahead, int lane) {
+                                                 int first, int warps, uint4 ahead, int lane) {
   const Geometry& g = r.g;
 #pragma unroll 1
-  for (int item = index;; item += warps) {
+  for (int item = first;; item += warps) {
     const int token = quotient(item, g.ranks_divisor);
     if (token >= coming.most) break;
     const int source = item - token * g.ranks;
@@ -94,7 +169,8 @@ __device__ __forceinline__ void describe_records(const Receipt& r, const Coming&
     if (((tokens[token / 32] >> (token % 32)) & 1U) == 0) continue;
     const std::byte* const header_at = header_of(r, source, token, lane);
     // Pairs with send_route() of the source.
-    uint4 header = item == index ? ahead : load_packet(header_at);
+    uint4 header = item == first ? ahead : load_packet(header_at);
+    Numbers numbers(r, kFew, source);
     int before = lane < source ? coming.records[lane] : 0;
     if (lane < kTokenWords) before += __popc(tokens[lane] & low_bits(token - 32 * lane));
     const int record = __reduce_add_sync(~0U, before);
@@ -108,18 +184,9 @@ __device__ __forceinline__ void describe_records(const Receipt& r, const Coming&
     if (given_up) {
       header = make_uint4(0, 0, 0, 0);
     } else {
-      row = row_of_route(r, source, header, record, bases, patience, lane);
+      row = row_of_route(r, source, header, record, bases, numbers, patience, lane);
     }
-    if (lane < g.top_k) {
-      const int at = record * g.top_k + lane;
-      r.handle.local_ids()[at] = local_expert(g, header, lane);
-      r.handle.local_weights()[at] = __uint_as_float(header.y);
-      r.handle.route_rows()[at] = row;
-    }
-    if (lane == 0) {
-      r.handle.record_rank()[record] = given_up ? -1 : source;
-      r.handle.record_token()[record] = token;
-    }
+    write_record(r, record, given_up ? -1 : source, token, header, row, lane);
   }
 }
 
@@ -238,6 +305,12 @@ __device__ __forceinline__ void number_rows(const Receipt& r, std::int32_t* base
   shared.rows = major && a.capacity > 0 && row > a.capacity ? a.capacity : row;
 }
 
+/// Whether who numbers rows needs the bases of number_rows(). Equal for all of a launch.
+template <bool kFew>
+__device__ __forceinline__ bool needs_bases(const Receipt& r) {
+  return r.a.layout == Layout::expert_major && !Numbers(r, kFew, 0).given();
+}
+
 /// The same where nothing is received. By a whole block.
 static __device__ __noinline__ void write_no_rows(const DispatchArgs* a) {
   const HandleArrays handle{a->handle, &a->handle_layout};
@@ -334,10 +407,10 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
 }
 
 /// What keepers write: the handle. By a whole block.
-template <bool kCommon>
+template <bool kCommon, bool kFew, bool kRecords>
 __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, Shared& shared,
                                            std::int32_t* bases, bool drop, std::uint64_t epoch,
-                                           int warp, int lane) {
+                                           Recorder<kRecords>& recorder, int warp, int lane) {
   const DispatchArgs& a = r.a;
   const bool cached = !kCommon && a.cached;
   const bool numbers = !cached && !drop;
@@ -352,26 +425,38 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
     if (threadIdx.x == 0) shared.bad_routes = a.saved->bad_routes;
   }
   if (first && warp == kBooksWarp) begin_header(a, writes, lane);
+  const int among = crew.keepers - above;
+  int index = crew.keeper - above + (kBlockWarps - 1 - warp) * among;
+  const bool early = kFew && describes && !needs_bases<kFew>(r);
+  if (early && !first) {
+    index = describe_early(r, bases, index, among * kBlockWarps, lane);
+    recorder.mark(Phase::place);
+    if (r.g.layout.shape().tokens <= window::kFirstTokens) return;
+  }
   // By the last warps, while the first ones await counts.
   Coming& coming = shared.coming;
   read_cells(r, coming, kBlockWarps - 1 - warp, lane);
-  Patience patience(r.g, a.timeout_ns);
-  if (numbers && (first || a.layout == Layout::expert_major)) {
+  recorder.mark(Phase::wait);
+  if (numbers && (first || needs_bases<kFew>(r))) {
+    // Of its own: lanes wait for different things in there.
+    Patience patience(r.g, a.timeout_ns);
     number_rows(r, bases, first, shared, patience);
   } else if (first && writes) {
     write_no_rows(&a);
   }
-  const int among = crew.keepers - above;
-  const int index = crew.keeper - above + (kBlockWarps - 1 - warp) * among;
+  if (early && first) index = describe_early(r, bases, index, among * kBlockWarps, lane);
   uint4 ahead = make_uint4(0, 0, 0, 0);
   if (numbers && describes) ahead = header_ahead(r, index, lane);
   __syncthreads();
+  recorder.mark(Phase::count);
   if (first && warp == 0) {
     finish_header(r, shared, drop, epoch, lane);
   }
   if (numbers && describes) {
-    describe_records(r, coming, bases, patience, index, among * kBlockWarps, ahead, lane);
+    Patience patience(r.g, a.timeout_ns);
+    describe_records<kFew>(r, coming, bases, patience, index, among * kBlockWarps, ahead, lane);
   }
+  recorder.mark(Phase::place);
   // Rows that nobody takes: of all, of ranks that made another call, or that the handle does not know.
   const std::uint32_t all = (1U << r.g.ranks) - 1U;
   std::uint32_t unwanted = drop ? all : coming.mismatched;

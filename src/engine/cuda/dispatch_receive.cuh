@@ -1,59 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "engine/cuda/dispatch_send.cuh"
-#include "engine/cuda/handle_arrays.cuh"
-#include "engine/cuda/operation.cuh"
-#include "sluice/handle.hpp"
+#include "engine/cuda/dispatch_numbers.cuh"
+#include "engine/cuda/recorder.cuh"
 
 /// dispatch, receive half: every warp takes a piece of a record out of its slot, when it has come,
 /// and copies it to its row or rows, whose numbers follow from the counts of all sources.
 namespace sluice::engine::cuda {
-
-/// What the receive half of one operation goes by.
-struct Receipt {
-  const DispatchArgs& a;
-  const Geometry& g;
-  HandleArrays handle;
-  std::uint32_t tag;
-  std::uint32_t signature;
-  std::uint32_t suspects;  // As if they were not there, whatever they push.
-  int bank;
-};
-
-/// Rows of a local expert that come from the sources below `sources`. For any number of lanes.
-__device__ __forceinline__ int count_rows_from(const Receipt& r, int sources, int expert,
-                                               Patience& patience) {
-  constexpr int kAtOnce = 4;
-  const std::byte* at = in_at(r.g, 0, r.g.layout.count(r.bank, expert));
-  const std::size_t stride = r.g.layout.lane(1);
-  const std::uint64_t none = r.tag | static_cast<std::uint64_t>(~r.signature) << 32;
-  std::uint32_t gone = r.suspects;
-  int total = 0;
-#pragma unroll 1
-  for (int source = 0; source < sources;) {
-    int late = -1;
-    int sum = 0;
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      std::uint64_t word = none;
-      // Pairs with send_counts() of the source.
-      if (source + i < sources && ((gone >> (source + i)) & 1U) == 0) {
-        word = load_relaxed(reinterpret_cast<const std::uint64_t*>(at + i * stride));
-      }
-      if (static_cast<std::uint32_t>(word) != r.tag) late = i;
-      sum += count_in(word, r.signature);
-    }
-    if (late >= 0) {
-      if (patience.spent(source + late)) gone |= 1U << (source + late);
-      continue;
-    }
-    total += sum;
-    source += kAtOnce;
-    at += kAtOnce * stride;
-  }
-  return total;
-}
 
 /// The first `count` bits of a word.
 __device__ __forceinline__ std::uint32_t low_bits(int count) {
@@ -249,43 +202,12 @@ class Piece {
   uint4 scale_[kScaled ? kSpan : 1] = {};
 };
 
-/// Lane k: the local expert of route k of a record, or -1.
-__device__ __forceinline__ int local_expert(const Geometry& g, uint4 header, int lane) {
-  return lane < g.top_k ? header_word::local_expert(header.z) : -1;
-}
-
-/// Lane k: the row of route k of the `record`-th record, which came from `source`, or what the handle
-/// has for none. bases: where the segments of expert_major start.
-__device__ __forceinline__ int row_of_route(const Receipt& r, int source, uint4 header, int record,
-                                            const std::int32_t* bases, Patience& patience,
-                                            int lane) {
-  const DispatchArgs& a = r.a;
-  const int local = local_expert(r.g, header, lane);
-  if (a.layout == Layout::rank_major) {
-    if (local < 0) return Handle::kRowAbsent;
-    return a.capacity == 0 || record < a.capacity ? record : Handle::kRowOverflow;
-  }
-  const int below = mutant(KernelMutant::own_rank_counted) ? source + 1 : source;
-  const int before = count_rows_from(r, below, max(local, 0), patience);
-  __syncwarp();
-  const std::uint32_t position = header_word::position(header.z);
-  if (local < 0) return Handle::kRowAbsent;
-  if (position == header_word::kNoPosition) return Handle::kRowDuplicate;
-  const int among = before + static_cast<int>(position);
-  if (a.layout == Layout::expert_slab) {
-    const int spare = mutant(KernelMutant::capacity_off_by_one) ? 1 : 0;
-    return among < a.capacity + spare ? local * static_cast<int>(a.capacity) + among
-                                      : Handle::kRowOverflow;
-  }
-  const int row = bases[local] + among;
-  return a.capacity == 0 || row < a.capacity ? row : Handle::kRowOverflow;
-}
-
 /// Takes kSpan units of the record of `token` of `source`, from `unit` on, if there is one. Returns
 /// how many tokens that source has at most.
-template <int kSpan, typename Encoder>
+template <int kSpan, typename Encoder, bool kRecords>
 __device__ __forceinline__ int take_units(const Receipt& r, int source, int token, int unit,
-                                          const std::int32_t* bases, Patience& patience, int lane) {
+                                          const std::int32_t* bases, Patience& patience,
+                                          Recorder<kRecords>& recorder, int lane) {
   const DispatchArgs& a = r.a;
   const Geometry& g = r.g;
   if (((r.suspects >> source) & 1U) != 0) return 0;
@@ -298,6 +220,7 @@ __device__ __forceinline__ int take_units(const Receipt& r, int source, int toke
   const bool first = token < window::kFirstTokens;
   const int bit = first ? token : (token - window::kFirstTokens) % window::kPacketTokens;
   const int slots = g.layout.shape().tokens;
+  Numbers numbers(r, Encoder::kCommon && kSpan == 1, source);
   uint4 header;
 #pragma unroll 1
   for (;;) {
@@ -305,6 +228,7 @@ __device__ __forceinline__ int take_units(const Receipt& r, int source, int toke
     header = load_packet(header_at);  // Pairs with send_route() of the source.
     const uint4 cell = load_packet(cell_at);
     piece.load(a);
+    numbers.look(r, lane);
     if (__all_sync(~0U, header.x == r.tag)) break;
     if (mutant(KernelMutant::stale_header_taken) && __all_sync(~0U, header.x <= r.tag)) break;
     const std::uint32_t bits = first || bit >= 64 ? cell.w : (bit >= 32 ? cell.z : cell.y);
@@ -320,11 +244,13 @@ __device__ __forceinline__ int take_units(const Receipt& r, int source, int toke
   }
   // Another call's: emptied later.
   if (__any_sync(~0U, header.w != r.signature)) return slots;
+  recorder.mark(Phase::wait);
   int record = 0;
   if (a.layout == Layout::rank_major) {
     record = record_index(&a, r.tag, r.signature, r.suspects, r.bank, source, token);
   }
-  const int row = row_of_route(r, source, header, record, bases, patience, lane);
+  const int row = row_of_route(r, source, header, record, bases, numbers, patience, lane);
+  recorder.mark(Phase::count);
   // Pairs with Unit::send() of the source.
   bool given_up = false;
 #pragma unroll 1
@@ -333,9 +259,11 @@ __device__ __forceinline__ int take_units(const Receipt& r, int source, int toke
     if (given_up) break;
     piece.load(a);
   }
+  recorder.mark(Phase::wait);
   if (given_up) piece.zero();
   piece.store(a, row, lane);
   if (!given_up) piece.clear(a);
+  recorder.mark(Phase::place);
   return header_word::tokens(header.z);
 }
 

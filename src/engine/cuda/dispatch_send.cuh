@@ -239,8 +239,7 @@ struct Unit {
     constexpr bool kWhole = Encoder::kCommon && Encoder::kOutput == 1;
     const int scale_packets = kWhole ? 1 : a.scale_packets;
     const int scale_byte = a.row_bytes + (unit * scale_packets + lane) * 16;
-    for_each_peer(g, ranks, [&](int peer) {
-      std::byte* const at = pointer_of(own, peer);
+    const auto store = [&](std::byte* at) {
 #pragma unroll
       for (int j = 0; j < Encoder::kVectors; ++j) {
         const int byte = first_byte + j * 512;
@@ -249,6 +248,13 @@ struct Unit {
       if constexpr (Encoder::kOutput == 1) {
         if (lane < scale_packets) store_packet(at + scale_byte, scales);
       }
+    };
+    // Two at a time, so that the second one's address need not be waited for.
+    for_each_two_peers(g, ranks, [&](int peer, int next) {
+      std::byte* const at = pointer_of(own, peer);
+      std::byte* const next_at = pointer_of(own, max(next, 0));
+      store(at);
+      if (next >= 0) store(next_at);
     });
   }
 };
@@ -381,10 +387,9 @@ __device__ __forceinline__ void send_counts(const Geometry& g, const RouteTable&
   }
 }
 
-/// A count word of this signature says how many rows; of another, none.
-__device__ __forceinline__ int count_in(std::uint64_t word, std::uint32_t signature) {
-  const auto high = static_cast<std::uint32_t>(word >> 32);
-  return ((high ^ signature) & 0xFFFF0000U) == 0 ? static_cast<int>(high & 0xFFFFU) : 0;
+/// The second word of a count of this signature says how many rows; of another, none.
+__device__ __forceinline__ int count_in(std::uint32_t word, std::uint32_t signature) {
+  return ((word ^ signature) & 0xFFFF0000U) == 0 ? static_cast<int>(word & 0xFFFFU) : 0;
 }
 
 }  // namespace sluice::engine::cuda

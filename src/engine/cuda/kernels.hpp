@@ -94,6 +94,29 @@ struct Board {
   std::uint32_t gone;
 };
 
+/// What a block does: sends what is no piece, writes the handle, or moves pieces.
+enum class Role : std::uint32_t { herald, keeper, worker };
+
+/// Device memory in which kernels note what their warps do and when: of the latest launches of a kind.
+struct Recording {
+  /// Of one warp in one launch: one about the launch, then events.
+  static constexpr int kWords = 16;
+  /// The event with which a launch starts; all others are phases.
+  static constexpr std::uint32_t kStart = 7;
+
+  std::uint64_t* words = nullptr;  // [kinds][launches][blocks][kBlockWarps][kWords]; null: nothing
+  int launches = 0;
+  int blocks = 0;
+
+  /// The end of a phase. The clock's steps are 32 ns: its last bits are free.
+  SLUICE_INLINE static constexpr std::uint64_t event(std::uint64_t ns, std::uint32_t what) {
+    return (ns & ~std::uint64_t{7}) | what;
+  }
+  SLUICE_INLINE static constexpr std::uint64_t head(std::uint64_t epoch, Role role, int events) {
+    return epoch << 8 | static_cast<std::uint64_t>(role) << 4 | static_cast<std::uint64_t>(events);
+  }
+};
+
 /// The same for all operations of a communicator.
 struct Geometry {
   int rank = 0;
@@ -113,6 +136,7 @@ struct Geometry {
   std::byte* lanes[kPeersMax] = {};  // this rank's, in the window of every rank, as mapped here
   State* state = nullptr;
   Board* board = nullptr;
+  Recording recording;
 };
 
 /// Routing of one operation between its halves.

@@ -90,6 +90,10 @@ struct Crew {
   int keeper;
   bool works;
 
+  __device__ __forceinline__ Role role() const {
+    return herald >= 0 ? Role::herald : (keeper >= 0 ? Role::keeper : Role::worker);
+  }
+
   /// Work for so many heralds and keepers. There is one herald at least.
   __device__ __forceinline__ Crew(int for_heralds, int for_keepers) {
     const int blocks = static_cast<int>(gridDim.x);
@@ -195,15 +199,18 @@ __device__ __forceinline__ std::uint32_t lanes_with(bool condition) {
   return __ballot_sync(~0U, condition);
 }
 
-/// Shared memory of a multiprocessor, percent: that of two blocks with the largest route tables. The
-/// same for all kernels, since blocks that want it divided otherwise do not run beside each other.
+/// Shared memory of a multiprocessor, percent: that of two blocks with the most. The same for all
+/// kernels, since blocks that want it divided otherwise do not run beside each other.
 inline constexpr int kSharedMemoryShare = 44;
 
 /// Loads a kernel on the current GPU: later, that could wait for another that spins.
 template <typename Kernel>
-int load_kernel(Kernel kernel) {
+int load_kernel(Kernel kernel, int shared_bytes) {
   cudaFuncAttributes attributes;
-  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error != cudaSuccess) return error;
+  // Asked for where it is more than a kernel has unasked.
+  error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   if (error != cudaSuccess) return error;
   return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                               kSharedMemoryShare);

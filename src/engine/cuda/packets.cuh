@@ -46,18 +46,34 @@ __device__ __forceinline__ int quotient(int value, Divisor by) {
   return static_cast<int>(by.divisor == 1 ? v : __umulhi(v, by.magic));
 }
 
-/// Calls work(peer) for the peers in `set`, from the one after this rank on, so that the ranks do not
-/// all send to the same one.
+/// Calls work(peer, next) for two of the peers in `set` at a time, from the one after this rank on, so that
+/// the ranks do not all send to the same one. next < 0: there is none.
 template <typename Work>
-__device__ __forceinline__ void for_each_peer(const Geometry& g, std::uint32_t set, Work work) {
+__device__ __forceinline__ void for_each_two_peers(const Geometry& g, std::uint32_t set,
+                                                   Work work) {
   const int first = g.rank + 1;
   std::uint32_t left = (set >> first | set << (g.ranks - first)) & ((1U << g.ranks) - 1U);
-#pragma unroll 1
-  for (; left != 0; left &= left - 1) {
+  const auto take = [&] {
     int peer = first + __ffs(static_cast<int>(left)) - 1;
     if (peer >= g.ranks) peer -= g.ranks;
-    work(peer);
+    if (left == 0) peer = -1;
+    left &= left - 1;
+    return peer;
+  };
+#pragma unroll 1
+  while (left != 0) {
+    const int peer = take();
+    work(peer, take());
   }
+}
+
+/// The same one by one.
+template <typename Work>
+__device__ __forceinline__ void for_each_peer(const Geometry& g, std::uint32_t set, Work work) {
+  for_each_two_peers(g, set, [&](int peer, int next) {
+    work(peer);
+    if (next >= 0) work(next);
+  });
 }
 
 /// The pointer of another lane.

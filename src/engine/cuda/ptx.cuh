@@ -64,6 +64,15 @@ __device__ __forceinline__ uint4 load16(const void* at) {
   return v;
 }
 
+/// Copies 16 bytes to shared memory, sometime before await_copies() of the same thread.
+__device__ __forceinline__ void copy_async(void* shared, const void* global) {
+  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
+__device__ __forceinline__ void await_copies() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 __device__ __forceinline__ std::uint64_t now_ns() {
   std::uint64_t value = 0;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(value));

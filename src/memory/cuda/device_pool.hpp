@@ -20,7 +20,7 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
 
   /// Null if there is no memory. Work that uses it must have ended before the last owner lets go.
   std::shared_ptr<void> take(std::size_t bytes);
-  /// Copies to memory of the GPU, or writes zeros where `from` is null. Waits for that alone.
+  /// Copies to or from memory of the GPU, or writes zeros where `from` is null. Waits for that alone.
   Status write(void* to, const void* from, std::size_t bytes);
 
  private:

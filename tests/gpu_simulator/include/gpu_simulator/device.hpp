@@ -128,6 +128,9 @@ inline unsigned __float_as_uint(float v) {
 inline float __uint_as_float(unsigned v) {
   return std::bit_cast<float>(v);
 }
+inline float __fadd_rn(float a, float b) {
+  return a + b;
+}
 inline float __fmaf_rn(float a, float b, float c) {
   return __builtin_fmaf(a, b, c);
 }

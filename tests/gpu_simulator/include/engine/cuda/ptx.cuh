@@ -50,6 +50,11 @@ inline uint4 load16(const void* at) {
   return v;
 }
 
+inline void copy_async(void* shared, const void* global) {
+  std::memcpy(__builtin_assume_aligned(shared, 16), __builtin_assume_aligned(global, 16), 16);
+}
+inline void await_copies() {}
+
 inline std::uint64_t now_ns() {
   return gpu_simulator::host_nanoseconds();
 }

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "engine/cuda/dispatch_send.cuh"
+#include "engine/cuda/handle_arrays.cuh"
+#include "engine/cuda/operation.cuh"
+#include "sluice/handle.hpp"
+
+/// dispatch, receive half: the numbers of rows, which follow from the counts of all sources.
+namespace sluice::engine::cuda {
+
+/// What the receive half of one operation goes by.
+struct Receipt {
+  const DispatchArgs& a;
+  const Geometry& g;
+  HandleArrays handle;
+  std::uint32_t tag;
+  std::uint32_t signature;
+  std::uint32_t suspects;  // As if they were not there, whatever they push.
+  int bank;
+};
+
+/// Rows of a local expert that come from the sources below `sources`. For any number of lanes.
+__device__ __forceinline__ int count_rows_from(const Receipt& r, int sources, int expert,
+                                               Patience& patience) {
+  constexpr int kAtOnce = 4;
+  const std::byte* at = in_at(r.g, 0, r.g.layout.count(r.bank, expert));
+  const std::size_t stride = r.g.layout.lane(1);
+  const std::uint64_t none = r.tag | static_cast<std::uint64_t>(~r.signature) << 32;
+  std::uint32_t gone = r.suspects;
+  int total = 0;
+#pragma unroll 1
+  for (int source = 0; source < sources;) {
+    int late = -1;
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      std::uint64_t word = none;
+      // Pairs with send_counts() of the source.
+      if (source + i < sources && ((gone >> (source + i)) & 1U) == 0) {
+        word = load_relaxed(reinterpret_cast<const std::uint64_t*>(at + i * stride));
+      }
+      if (static_cast<std::uint32_t>(word) != r.tag) late = i;
+      sum += count_in(static_cast<std::uint32_t>(word >> 32), r.signature);
+    }
+    if (late >= 0) {
+      if (patience.spent(source + late)) gone |= 1U << (source + late);
+      continue;
+    }
+    total += sum;
+    source += kAtOnce;
+    at += kAtOnce * stride;
+  }
+  return total;
+}
+
+/// The same of all local experts at once, in the registers of one warp, so that nobody waits for counts
+/// only once a record has come. For a few ranks with a few experts, of which a lane has two.
+class Numbers {
+ public:
+  /// Nothing for any other layout or shape, or where it is not `wanted`: see given().
+  __device__ __forceinline__ Numbers(const Receipt& r, bool wanted, int source) {
+    const Geometry& g = r.g;
+    const bool fits = wanted && g.ranks <= kSources && g.local_experts <= kExperts;
+    // For a token or two in slabs, looking at all costs more than looking at what a record needs.
+    const bool pays = r.a.layout == Layout::expert_major ||
+                      (r.a.layout == Layout::expert_slab && r.a.tokens > kFewest);
+    if (!fits || !pays) return;
+    sources_ = r.a.layout == Layout::expert_slab ? below(source) : g.ranks;
+    late_ = (1U << sources_) - 1U;
+  }
+  /// The sources whose rows come first.
+  static __device__ __forceinline__ int below(int source) {
+    return mutant(KernelMutant::own_rank_counted) ? source + 1 : source;
+  }
+
+  /// Whether rows are numbered by these.
+  __device__ __forceinline__ bool given() const { return sources_ >= 0; }
+
+  /// Looks for counts that have not come yet. By one warp.
+  __device__ __forceinline__ void look(const Receipt& r, int lane) {
+    if (sources_ < 0 || late_ == 0) return;
+    const int expert = 2 * lane;
+    const std::byte* const at = in_at(r.g, 0, r.g.layout.count(r.bank, 0)) + expert * 8;
+    const std::size_t stride = r.g.layout.lane(1);
+    const std::uint32_t none = ~r.signature;
+    uint4 words[kSources];
+#pragma unroll
+    for (int s = 0; s < kSources; ++s) {
+      words[s] = make_uint4(r.tag, none, r.tag, none);
+      const bool asks = s < sources_ && ((r.suspects >> s) & 1U) == 0;
+      // Two counts. Pairs with send_counts() of the source.
+      if (asks && expert < r.g.local_experts) words[s] = load_packet(at + s * stride);
+    }
+    std::uint32_t late = 0;
+#pragma unroll
+    for (int s = 0; s < kSources; ++s) {
+      const bool second = expert + 1 < r.g.local_experts;
+      if (words[s].x != r.tag || (second && words[s].z != r.tag)) late |= 1U << s;
+      counts_[s] =
+          static_cast<std::uint32_t>(count_in(words[s].y, r.signature) |
+                                     (second ? count_in(words[s].w, r.signature) : 0) << 16);
+    }
+    late_ = __reduce_or_sync(~0U, late);
+  }
+  /// Waits for the rest. By one warp, all of whose lanes have polled as often as each other.
+  __device__ __forceinline__ void await(Receipt r, Patience& patience, int lane) {
+#pragma unroll 1
+    while (late_ != 0) {
+      if (patience.weary()) {
+        r.suspects |= __ballot_sync(~0U, ((late_ >> lane) & 1U) != 0 && patience.look(lane));
+      }
+      look(r, lane);
+    }
+  }
+
+  /// Rows of a lane's expert that come from sources below `source`, once all counts are here.
+  __device__ __forceinline__ int before(int source, int expert) const {
+    std::uint32_t sums = 0;
+#pragma unroll
+    for (int s = 0; s < kSources; ++s) sums += s < below(source) ? counts_[s] : 0;
+    return of_expert(static_cast<int>(sums & 0xFFFFU), static_cast<int>(sums >> 16), expert);
+  }
+  /// expert_major: where the segment of a lane's expert begins.
+  __device__ __forceinline__ int begin(const DispatchArgs& a, int expert, int lane) const {
+    std::uint32_t sums = 0;
+#pragma unroll
+    for (int s = 0; s < kSources; ++s) sums += counts_[s];
+    int first = static_cast<int>(sums & 0xFFFFU);
+    int second = static_cast<int>(sums >> 16);
+    if (a.alignment != 1) {
+      const auto alignment = static_cast<int>(a.alignment);
+      first = (first + alignment - 1) / alignment * alignment;
+      second = (second + alignment - 1) / alignment * alignment;
+    }
+    int end = first + second;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(~0U, end, step);
+      if (lane >= step) end += other;
+    }
+    return of_expert(end - second - first, end - second, expert);
+  }
+
+ private:
+  static constexpr int kSources = 4;
+  static constexpr int kExperts = 64;
+  static constexpr int kFewest = 2;
+
+  static __device__ __forceinline__ int of_expert(int even, int odd, int expert) {
+    even = __shfl_sync(~0U, even, expert / 2);
+    odd = __shfl_sync(~0U, odd, expert / 2);
+    return expert % 2 == 0 ? even : odd;
+  }
+
+  int sources_ = -1;  // Those below are asked for.
+  std::uint32_t late_ = 0;
+  std::uint32_t counts_[kSources] = {};  // of the lane's first expert, and of its second << 16
+};
+
+/// Lane k: the local expert of route k of a record, or -1.
+__device__ __forceinline__ int local_expert(const Geometry& g, uint4 header, int lane) {
+  return lane < g.top_k ? header_word::local_expert(header.z) : -1;
+}
+
+/// Lane k: the row of route k of the `record`-th record, which came from `source`, or what the handle
+/// has for none. bases: where the segments of expert_major start, needed if `numbers` are not given.
+__device__ __forceinline__ int row_of_route(const Receipt& r, int source, uint4 header, int record,
+                                            const std::int32_t* bases, Numbers& numbers,
+                                            Patience& patience, int lane) {
+  const DispatchArgs& a = r.a;
+  const int local = local_expert(r.g, header, lane);
+  if (a.layout == Layout::rank_major) {
+    if (local < 0) return Handle::kRowAbsent;
+    return a.capacity == 0 || record < a.capacity ? record : Handle::kRowOverflow;
+  }
+  const int expert = max(local, 0);
+  int before = 0;
+  int begin = 0;
+  if (numbers.given()) {
+    numbers.await(r, patience, lane);
+    before = numbers.before(source, expert);
+    if (a.layout == Layout::expert_major) begin = numbers.begin(a, expert, lane);
+  } else {
+    before = count_rows_from(r, Numbers::below(source), expert, patience);
+    if (a.layout == Layout::expert_major) begin = bases[expert];
+  }
+  __syncwarp();
+  const std::uint32_t position = header_word::position(header.z);
+  if (local < 0) return Handle::kRowAbsent;
+  if (position == header_word::kNoPosition) return Handle::kRowDuplicate;
+  const int among = before + static_cast<int>(position);
+  if (a.layout == Layout::expert_slab) {
+    const int spare = mutant(KernelMutant::capacity_off_by_one) ? 1 : 0;
+    return among < a.capacity + spare ? local * static_cast<int>(a.capacity) + among
+                                      : Handle::kRowOverflow;
+  }
+  const int row = begin + among;
+  return a.capacity == 0 || row < a.capacity ? row : Handle::kRowOverflow;
+}
+
+}  // namespace sluice::engine::cuda

@@ -1,0 +1,29 @@
+#!/bin/sh
+# bench_test.sh SLUICE: the benchmark's GPU part on the simulated GPU: graphs, plain launches, single pairs,
+# samples, profile. Its figures mean nothing there; what it leaves is checked.
+set -eu
+sluice=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+"$sluice" bench --engine cuda --ranks 4 --tokens 40 --hidden 1024 --experts 16 --iterations 2 --warmup 1 --sets 2 \
+  --chain 4 --check --deadline 100 --singles 6 --samples "$folder/samples.csv" --profile "$folder/profile" \
+  >"$folder/table"
+cat "$folder/table"
+grep -q '# OK: every value is right' "$folder/table"
+
+# A row for every rank, way and operation of the two iterations, and for every single pair.
+count() { grep -c "$1" "$2" || true; }
+[ "$(count 'graph",pair,' "$folder/samples.csv")" = 8 ]
+[ "$(count 'stream",dispatch,' "$folder/samples.csv")" = 8 ]
+[ "$(count 'graph",one pair,' "$folder/samples.csv")" = 24 ]
+
+# Enough tokens for a grid with all roles. All were there, and every phase.
+for rank in 0 1 2 3; do
+  file=$folder/profile/rank$rank.json
+  for role in herald keeper worker; do grep -q "\"role\":\"$role\"" "$file"; done
+  for phase in quantise put count wait place sum; do
+    grep -q "\"name\":\"$phase\"" "$file" || { echo "rank $rank: no phase $phase"; exit 1; }
+  done
+  tail -n 1 "$file" | grep -q '^]}$'
+done
