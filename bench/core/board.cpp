@@ -19,21 +19,20 @@ constexpr std::size_t kHeaderBytes = 4096;
 
 }  // namespace
 
-std::size_t Board::bytes(int series, int iterations) noexcept {
-  return kHeaderBytes +
-         sizeof(double) * static_cast<std::size_t>(series) * static_cast<std::size_t>(iterations);
+std::size_t Board::Form::bytes() const noexcept {
+  const auto count = [](int value) { return static_cast<std::size_t>(value); };
+  return kHeaderBytes + sizeof(double) * (count(series) * count(iterations) + count(singles));
 }
 
-Board::Board(std::vector<std::byte*> pieces, int rank, int series, int iterations,
-             double deadline_s, std::function<int()> dead_peer)
+Board::Board(std::vector<std::byte*> pieces, int rank, Form form, double deadline_s,
+             std::function<int()> dead_peer)
     : pieces_(std::move(pieces)),
       rank_(rank),
-      iterations_(iterations),
+      form_(form),
       deadline_s_(deadline_s),
       dead_peer_(std::move(dead_peer)) {
   static_assert(sizeof(Header) <= kHeaderBytes);
   static_assert(std::atomic<std::int64_t>::is_always_lock_free);
-  (void)series;
   // Zeroed memory is a fresh header: nothing is constructed, since peers may already be using it.
   spins_ = get_nprocs() >= ranks() ? 20000 : 0;
 }
@@ -46,10 +45,19 @@ RankRecord& Board::record(int rank) const noexcept {
   return header(rank).record;
 }
 
+double* Board::numbers(int rank) const noexcept {
+  return reinterpret_cast<double*>(pieces_[static_cast<std::size_t>(rank)] + kHeaderBytes);
+}
+
 std::span<double> Board::samples(int rank, int series) const noexcept {
-  const std::size_t count = static_cast<std::size_t>(iterations_);
-  double* first = reinterpret_cast<double*>(pieces_[static_cast<std::size_t>(rank)] + kHeaderBytes);
-  return {first + static_cast<std::size_t>(series) * count, count};
+  const std::size_t count = static_cast<std::size_t>(form_.iterations);
+  return {numbers(rank) + static_cast<std::size_t>(series) * count, count};
+}
+
+std::span<double> Board::singles(int rank) const noexcept {
+  const std::size_t samples =
+      static_cast<std::size_t>(form_.series) * static_cast<std::size_t>(form_.iterations);
+  return {numbers(rank) + samples, static_cast<std::size_t>(form_.singles)};
 }
 
 Result<std::int64_t> Board::pass() {

@@ -35,16 +35,23 @@ struct RankRecord {
 /// records. Any means of sharing will do; the board does not own the memory.
 class Board {
  public:
-  /// Bytes that every rank contributes.
-  static std::size_t bytes(int series, int iterations) noexcept;
+  /// What every rank has room for.
+  struct Form {
+    int series = 0;
+    int iterations = 0;
+    int singles = 0;
+
+    /// Bytes that every rank contributes.
+    std::size_t bytes() const noexcept;
+  };
 
   /// `dead_peer` returns a rank known to have died, or -1; it is asked while waiting.
-  Board(std::vector<std::byte*> pieces, int rank, int series, int iterations, double deadline_s,
+  Board(std::vector<std::byte*> pieces, int rank, Form form, double deadline_s,
         std::function<int()> dead_peer);
 
   int rank() const noexcept { return rank_; }
   int ranks() const noexcept { return static_cast<int>(pieces_.size()); }
-  int iterations() const noexcept { return iterations_; }
+  int iterations() const noexcept { return form_.iterations; }
 
   /// Waits for all ranks; the common start in nanoseconds of the steady clock.
   Result<std::int64_t> pass();
@@ -53,6 +60,8 @@ class Board {
 
   /// One number per iteration of `rank` in `series`.
   std::span<double> samples(int rank, int series) const noexcept;
+  /// One number per pair that was timed by itself.
+  std::span<double> singles(int rank) const noexcept;
   RankRecord& record(int rank) const noexcept;
 
  private:
@@ -62,11 +71,12 @@ class Board {
   };
 
   Header& header(int rank) const noexcept;
+  double* numbers(int rank) const noexcept;
   Status failure() const;
 
   std::vector<std::byte*> pieces_;
   int rank_;
-  int iterations_;
+  Form form_;
   double deadline_s_;
   std::function<int()> dead_peer_;
   int spins_;

@@ -52,6 +52,7 @@ struct Case {
   int chain = 200;     ///< Operations of one graph, or of one round of plain launches.
   bool graphs = true;  ///< Time graphs.
   bool plain_launches = true;
+  int singles = 0;  ///< So many pairs are timed by themselves as well.
   double deadline_s = 30.0;
 
   /// The mode that `automatic` means for this shape.

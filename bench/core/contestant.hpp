@@ -46,6 +46,8 @@ class Contestant {
   virtual Traffic traffic() const { return {}; }
   /// Poisons the outputs, runs a pair, and returns how many values are wrong. Collective.
   virtual Result<std::int64_t> check(int set) = 0;
+  /// Runs `rounds` more pairs with phases recorded and writes them to `path`, if it can. Collective.
+  virtual Status profile(int /*rounds*/, const std::string& /*path*/) { return {}; }
 };
 
 /// Brings to the device what `queue` queues, in one way or another.
@@ -60,6 +62,8 @@ class QueuedContestant : public Contestant {
   virtual Result<std::int64_t> check(int set, const Submit& submit) = 0;
   /// The same for what a chain of pairs leaves whose last one was on `set`. `chain` queues it.
   virtual Result<std::int64_t> check_chain(int set, const std::function<Status()>& chain) = 0;
+  virtual void start_profile() {}
+  virtual Status write_profile(const std::string& /*path*/) { return {}; }
   Result<std::int64_t> check(int set) final {
     return check(set, [](const std::function<Status()>& queue) { return queue(); });
   }

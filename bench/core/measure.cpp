@@ -31,6 +31,18 @@ Status run_contestant(Board& board, const Contestants& contestants, std::size_t 
   return {};
 }
 
+/// Item by item the largest of all ranks' numbers.
+template <typename NumbersOf>
+std::vector<double> longest(const Board& board, const NumbersOf& numbers_of) {
+  const std::span<double> first = numbers_of(0);
+  std::vector<double> longest(first.begin(), first.end());
+  for (int rank = 1; rank < board.ranks(); ++rank) {
+    const std::span<double> numbers = numbers_of(rank);
+    for (std::size_t i = 0; i < longest.size(); ++i) longest[i] = std::max(longest[i], numbers[i]);
+  }
+  return longest;
+}
+
 }  // namespace
 
 int series_of(const Contestants& contestants, std::size_t contestant) {
@@ -93,15 +105,18 @@ Status verify(Board& board, const Case& bench_case, const Contestants& contestan
   return done ? Status() : done.status();
 }
 
+std::size_t singles_contestant(const Contestants& contestants) noexcept {
+  std::size_t which = 0;
+  while (which < contestants.size() && contestants[which]->way() != "graph") ++which;
+  return which;
+}
+
 std::vector<double> longest_of_ranks(const Board& board, int series) {
-  std::vector<double> longest(static_cast<std::size_t>(board.iterations()));
-  for (int rank = 0; rank < board.ranks(); ++rank) {
-    const std::span<double> samples = board.samples(rank, series);
-    for (std::size_t i = 0; i < longest.size(); ++i) {
-      longest[i] = std::max(longest[i], samples[i]);
-    }
-  }
-  return longest;
+  return longest(board, [&](int rank) { return board.samples(rank, series); });
+}
+
+std::vector<double> longest_singles(const Board& board) {
+  return longest(board, [&](int rank) { return board.singles(rank); });
 }
 
 }  // namespace sluice::bench

@@ -63,6 +63,9 @@ void BenchOptions::add_to(CLI::App& app) {
                  "cuda: graph (replays of a graph), stream (plain launches) or both")
       ->capture_default_str();
   app.add_option("--chain", c.chain, "cuda: operations of one sample")->capture_default_str();
+  app.add_option("--singles", c.singles,
+                 "cuda: so many pairs of graphs timed one by one as well, by the device's clock")
+      ->capture_default_str();
   app.add_option("--sets", c.sets, "Routings and data sets that rotate")->capture_default_str();
   app.add_option("--iterations", c.iterations, "Timed iterations")->capture_default_str();
   app.add_option("--warmup", c.warmup, "Iterations before them")->capture_default_str();
@@ -105,8 +108,9 @@ Status BenchOptions::parse_engine() {
     return bad(fmt::format("--weights {}: expected dispatch or combine", texts_.weights));
   }
   c.weights_at_combine = texts_.weights == "combine";
-  if (c.engine == Device::cpu) return {};
-  if (!settings.profile_dir.empty()) return bad("--profile: not done for --engine cuda yet");
+  if (c.singles > 0 && (c.engine == Device::cpu || !c.graphs)) {
+    return bad("--singles goes with --engine cuda and --launch graph or both");
+  }
   return {};
 }
 

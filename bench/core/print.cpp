@@ -116,6 +116,7 @@ Json case_json(const Case& bench_case) {
           {"sets", bench_case.sets},
           {"iterations", bench_case.iterations},
           {"chain", bench_case.engine == Device::cuda ? bench_case.chain : 1},
+          {"singles", bench_case.singles},
           {"weights", bench_case.weights_at_combine ? "combine" : "dispatch"},
           {"warmup", bench_case.warmup},
           {"seed", bench_case.seed}};
@@ -180,6 +181,16 @@ void print_table(const Results& results, std::FILE* out) {
           wrong);
     }
   }
+  for (const ContestantResult& result : results.contestants) {
+    if (!result.single_us) continue;
+    const Summary& us = *result.single_us;
+    fmt::print(
+        out,
+        "# {}: {} pairs one by one, by the device's clock and with its reading between them: "
+        "min {:.2f}, p50 {:.2f}, p99 {:.2f}, max {:.2f} us; p99 is {:.2f} of p50\n",
+        result.name, results.bench_case.singles, us.min, us.p50, us.p99, us.max,
+        us.p50 > 0.0 ? us.p99 / us.p50 : 0.0);
+  }
   for (const FloorPart& part : results.floor) {
     fmt::print(out, "  {:<18} {:<35} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f}\n", "peer's floor",
                part.name, part.us.min, part.us.p50, part.us.p99, part.us.max);
@@ -219,6 +230,9 @@ std::string to_json(const Results& results) {
   for (const ContestantResult& result : results.contestants) {
     document["results"].push_back(result_json(result, results.checked, counts_bytes(results)));
     if (!result.about.empty()) document["results"].back()["about"] = result.about;
+    if (result.single_us) {
+      document["results"].back()["single_pair_us"] = summary_json(*result.single_us);
+    }
   }
   if (!results.floor.empty()) {
     Json floor;

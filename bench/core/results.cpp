@@ -100,6 +100,13 @@ std::string samples_csv(const Board& board, const Contestants& contestants) {
       }
     }
   }
+  for (int rank = 0; rank < board.ranks(); ++rank) {
+    int pair = 0;
+    for (const double us : board.singles(rank)) {
+      text += fmt::format("\"{}\",one pair,{},{},{:.3f}\n",
+                          contestants[singles_contestant(contestants)]->name(), rank, pair++, us);
+    }
+  }
   return text;
 }
 
@@ -117,6 +124,7 @@ Results collect(const Board& board, const Workload& workload, const Contestants&
       codec::row_bytes(Codec{bench_case.combine_codec, ScaleForm::f32, 128}, bench_case.hidden));
   for (std::size_t which = 0; which < contestants.size(); ++which) {
     const int first = series_of(contestants, which);
+    const bool timed_singles = which == singles_contestant(contestants) && bench_case.singles > 0;
     const auto summary = [&](int operation) {
       return Summary::of(longest_of_ranks(board, first + operation));
     };
@@ -135,6 +143,7 @@ Results collect(const Board& board, const Workload& workload, const Contestants&
     result.dispatch_us = summary(kDispatch);
     result.combine_us = summary(kCombine);
     result.pair_us = summary(kPair);
+    if (timed_singles) result.single_us = Summary::of(longest_singles(board));
     result.dispatch_naive_bytes = remote * dispatch_row;
     result.combine_naive_bytes = remote * combine_row;
     for (int rank = 0; rank < board.ranks(); ++rank) {

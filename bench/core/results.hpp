@@ -20,6 +20,7 @@ struct ContestantResult {
   std::string way;    ///< See Contestant.
   std::string about;  ///< See Contestant.
   Summary dispatch_us, combine_us, pair_us;
+  std::optional<Summary> single_us;  ///< Pairs timed one by one.
   double dispatch_wire_bytes = 0.0, combine_wire_bytes = 0.0;
   double dispatch_naive_bytes = 0.0, combine_naive_bytes = 0.0;
   std::int64_t wrong = 0;

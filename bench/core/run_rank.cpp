@@ -54,8 +54,6 @@ Status report(const Results& results, const RunSettings& settings) {
 Status write_profiles(Board& board, const Contestants& contestants, const RunSettings& settings) {
   if (settings.profile_dir.empty()) return {};
   // The phases are recorded in rounds of their own, so that the figures above do not contain them.
-  auto* ours = dynamic_cast<SluiceContestant*>(contestants.front().get());
-  if (ours == nullptr) return {};
   std::error_code error;
   std::filesystem::create_directories(settings.profile_dir, error);
   if (error) {
@@ -64,8 +62,8 @@ Status write_profiles(Board& board, const Contestants& contestants, const RunSet
   }
   const Result<std::int64_t> start_ns = board.pass();
   if (!start_ns) return start_ns.status();
-  return ours->profile(kProfileRounds,
-                       fmt::format("{}/rank{}.json", settings.profile_dir, board.rank()));
+  return contestants.front()->profile(
+      kProfileRounds, fmt::format("{}/rank{}.json", settings.profile_dir, board.rank()));
 }
 
 Status run_rounds(Board& board, const Workload& workload, const Contestants& contestants,
@@ -138,22 +136,21 @@ int run_sluice(World& world, const Workload& workload, const RunSettings& settin
   Result<Contestants> made = make_contestants(world, workload, **place, settings);
   if (!made) return complain(made.status(), world.rank());
   Contestants contestants = std::move(made).value();
-  const int series = series_count(contestants);
+  const Board::Form form{series_count(contestants), workload.bench_case.iterations,
+                         workload.bench_case.singles};
 
   const std::shared_ptr<bootstrap::Group>& group = world.group();
   Result<memory::SharedRegion> shared =
-      group->share(Board::bytes(series, workload.bench_case.iterations), true,
-                   base::Deadline::after(std::chrono::seconds(60)));
+      group->share(form.bytes(), true, base::Deadline::after(std::chrono::seconds(60)));
   if (!shared) return complain(shared.status(), world.rank());
   std::vector<std::byte*> pieces;
   for (int rank = 0; rank < world.size(); ++rank) pieces.push_back(shared->base(rank));
-  Board board(std::move(pieces), world.rank(), series, workload.bench_case.iterations,
-              settings.watchdog_s, [&group] {
-                for (int peer = 0; peer < group->size(); ++peer) {
-                  if (peer != group->rank() && group->is_dead(peer)) return peer;
-                }
-                return -1;
-              });
+  Board board(std::move(pieces), world.rank(), form, settings.watchdog_s, [&group] {
+    for (int peer = 0; peer < group->size(); ++peer) {
+      if (peer != group->rank() && group->is_dead(peer)) return peer;
+    }
+    return -1;
+  });
   const int exit_status = run_contestants(board, workload, contestants, settings, progress);
   contestants.clear();
   if (exit_status == kExitFailed) return exit_status;

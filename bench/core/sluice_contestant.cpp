@@ -12,6 +12,9 @@ namespace sluice::bench {
 namespace {
 
 constexpr std::size_t kPage = 4096;
+/// Of a profile. On a GPU every warp has events of its own, and viewers do not read files of any size.
+constexpr std::size_t kHostEvents = 1 << 20;
+constexpr std::size_t kGpuEvents = 1 << 17;
 
 std::size_t whole_pages(std::size_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
@@ -361,12 +364,20 @@ Result<std::int64_t> SluiceContestant::check_chain(int set, const std::function<
          count_wrong_handle(handle, set) + count_wrong_sums(set);
 }
 
+void SluiceContestant::start_profile() {
+  communicator_.start_profile(case_.engine == Device::cuda ? kGpuEvents : kHostEvents);
+}
+
+Status SluiceContestant::write_profile(const std::string& path) {
+  return communicator_.write_profile(path);
+}
+
 Status SluiceContestant::profile(int rounds, const std::string& path) {
-  communicator_.start_profile();
+  start_profile();
   for (int round = 0; round < rounds; ++round) {
     if (Status status = run(kPair, round % case_.sets); !status) return status;
   }
-  return communicator_.write_profile(path);
+  return write_profile(path);
 }
 
 }  // namespace sluice::bench

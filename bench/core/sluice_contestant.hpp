@@ -32,8 +32,9 @@ class SluiceContestant final : public QueuedContestant {
   Result<std::int64_t> check(int set, const Submit& submit) override;
   Result<std::int64_t> check_chain(int set, const std::function<Status()>& chain) override;
 
-  /// Runs `rounds` more pairs with phases recorded and writes them to `path`. Collective.
-  Status profile(int rounds, const std::string& path);
+  Status profile(int rounds, const std::string& path) override;
+  void start_profile() override;
+  Status write_profile(const std::string& path) override;
 
  private:
   SluiceContestant(Communicator communicator, const Workload& workload, Place& place);

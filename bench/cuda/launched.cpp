@@ -2,10 +2,13 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "gpu.hpp"
 #include "memory/cuda/cuda_status.hpp"
+#include "stamp.hpp"
 
 namespace sluice::bench {
 namespace {
@@ -100,6 +103,24 @@ class Launched final : public Contestant {
     });
   }
 
+  /// In the way that is timed.
+  Status profile(int rounds, const std::string& path) override {
+    contestant_->start_profile();
+    Status status = go(kPair, true);
+    if (way_ == Way::stream) {
+      if (status) status = queue(kPair, rounds);
+      if (status) status = contestant_->settle();
+    } else {
+      Graph graph;
+      if (status)
+        status = capture(
+            stream_, [&] { return queue(kPair, rounds); }, graph);
+      if (status) status = replay(stream_, graph);
+      if (status) status = contestant_->settle();
+    }
+    return status ? contestant_->write_profile(path) : status;
+  }
+
   Status prepare() {
     for (Event* event : {&begin_, &end_}) {
       if (Status status = cuda_status(cudaEventCreate(event->put()), "an event"); !status) {
@@ -119,6 +140,46 @@ class Launched final : public Contestant {
       if (!status) return status;
     }
     return {};
+  }
+
+  /// Microseconds of single pairs, as many as there is room for: what passed on the device's clock from
+  /// the end of one to the end of the next. The clock is read by a kernel of its own between them.
+  Status time_singles(Board& board, std::span<double> us) {
+    const std::size_t count = static_cast<std::size_t>(chain_) + 1;
+    const Result<std::byte*> memory = place_.take(count * sizeof(std::uint64_t));
+    if (!memory) return memory.status();
+    auto* const stamps = reinterpret_cast<std::uint64_t*>(*memory);
+    const auto stamp = [&](int at) {
+      return cuda_status(static_cast<cudaError_t>(launch_stamp(stamps + at, stream_)),
+                         "a time stamp");
+    };
+    Graph graph;
+    Status status = capture(
+        stream_,
+        [&] {
+          Status queued = stamp(0);
+          for (int i = 0; queued && i < chain_; ++i) {
+            queued = contestant_->run(kPair, i % sets_);
+            if (queued) queued = stamp(i + 1);
+          }
+          return queued;
+        },
+        graph);
+    std::vector<std::uint64_t> seen(count);
+    for (std::size_t done = 0; status && done < us.size();) {
+      if (const Result<std::int64_t> start = board.pass(); !start) return start.status();
+      status = go(kPair, true);
+      if (status) status = replay(stream_, graph);
+      if (status) status = contestant_->settle();
+      if (status) {
+        status = place_.read(reinterpret_cast<std::byte*>(seen.data()), *memory,
+                             count * sizeof(std::uint64_t));
+      }
+      for (std::size_t i = 1; i < count && done < us.size(); ++i) {
+        us[done++] = static_cast<double>(seen[i] - seen[i - 1]) * 1e-3;
+      }
+    }
+    return status;
   }
 
   /// Microseconds per operation.
@@ -210,6 +271,12 @@ Status measure_launched(Board& board, const Case& bench_case, const Contestants&
           !status) {
         return status;
       }
+    }
+  }
+  if (bench_case.singles > 0) {
+    auto& contestant = static_cast<Launched&>(*contestants[singles_contestant(contestants)]);
+    if (Status status = contestant.time_singles(board, board.singles(board.rank())); !status) {
+      return status;
     }
   }
   const Result<std::int64_t> done = board.pass();

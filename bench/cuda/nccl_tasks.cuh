@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cuda_runtime.h>
+#include <cuda_runtime_api.h>
 
 #include "nccl_kernels.hpp"
 
@@ -46,8 +46,11 @@ int launch(void (*kernel)(const Args), const Args& args, int items, int units, v
   const unsigned warps = static_cast<unsigned>(items) * static_cast<unsigned>(units);
   const unsigned blocks = (warps + kThreads / 32 - 1) / (kThreads / 32);
   if (blocks == 0) return cudaSuccess;
-  kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(args);
-  return cudaGetLastError();
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(kThreads);
+  config.stream = static_cast<cudaStream_t>(stream);
+  return cudaLaunchKernelEx(&config, kernel, args);
 }
 
 }  // namespace sluice::bench::nccl

@@ -124,14 +124,12 @@ Status run(BenchOptions& options, int rank, int& exit_status) {
   }
   const bool per_rank = bench_case.layout == Layout::rank_major;
   if (Status status = add_peers(workload, per_rank, contestants); !status) return status;
-  const int series = series_count(contestants);
+  const Board::Form form{series_count(contestants), bench_case.iterations, 0};
   {
     BoardMemory memory;
-    const std::size_t bytes = Board::bytes(series, bench_case.iterations);
-    if (Status status = memory.allocate(bytes, bench_case.ranks); !status) return status;
+    if (Status status = memory.allocate(form.bytes(), bench_case.ranks); !status) return status;
     // A rank that dies takes the whole MPI job with it, so nobody need be asked.
-    Board board(memory.pieces, rank, series, bench_case.iterations, options.settings.watchdog_s,
-                nullptr);
+    Board board(memory.pieces, rank, form, options.settings.watchdog_s, nullptr);
     exit_status = run_contestants(board, workload, contestants, options.settings, progress);
     if (exit_status == kExitFailed) return {};
   }
