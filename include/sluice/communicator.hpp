@@ -165,7 +165,8 @@ struct SizeEntry {
   std::size_t bytes = 0;
 };
 
-/// Counters of one rank since creation.
+/// Counters of one rank since creation. cuda: what kernels have counted by now, without waiting for
+/// them; waits of less than some 50 us do not count.
 struct Statistics {
   std::vector<std::int64_t> rows_per_expert_step;   ///< [L], last dispatch.
   std::vector<std::int64_t> rows_per_expert_total;  ///< [L].
@@ -175,8 +176,7 @@ struct Statistics {
   /// Payload and metadata bytes stored to or loaded from other ranks' memory.
   std::int64_t dispatch_wire_bytes = 0;
   std::int64_t combine_wire_bytes = 0;
-  /// The reports of all operations: sums, and unions of sets. cuda: of what has ended by now, read
-  /// without waiting for the device; the counters above other than dispatches and combines are 0.
+  /// The reports of all operations: sums, and unions of sets.
   Report dispatch_reports;
   Report combine_reports;
 };

@@ -46,6 +46,13 @@ __device__ __forceinline__ void send_cells(const Combine& c, bool usable, std::u
     }
     send_cell<false>(g, warp, CellKind::combine, c.bank, c.tag, word, c.signature, packets, 0,
                      lane);
+    const bool records = (word & (cell_word::kRefused | cell_word::kNothing)) == 0;
+    if (lane == 0 && warp != g.rank && records) {
+      // Of `single`, rows are counted where they are sent.
+      int each = 1 + (c.a.single ? 0 : packets);
+      if (c.a.row_weights != nullptr) each += g.layout.weight_packets();
+      count_bytes(g, Kind::combine, (static_cast<int>(word) * each + window::kFormPacket + 1) * 16);
+    }
   }
   if (warp == kOpenWarp) tell(g, Kind::combine, received, c.suspects, lane);
 }

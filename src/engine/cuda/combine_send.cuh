@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/cuda/combine_parts.cuh"
+#include "engine/cuda/counters.cuh"
 
 /// combine, send half: the expert's rank forms one partial sum per record and pushes it home.
 namespace sluice::engine::cuda {
@@ -11,6 +12,10 @@ __device__ __forceinline__ void send_weights(const Combine& c, int token, int la
   std::uint32_t ranks = 0;
   const HomeToken from = read_token(c, token, lane, ranks);
   const float weight = read_weight(c, token, lane);
+  if (lane == 0) {
+    const int others = __popc(ranks & ~c.suspects & ~(1U << c.g.rank));
+    count_bytes(c.g, protocol::Kind::combine, others * c.g.layout.weight_packets() * 16);
+  }
   for_each_peer(c.g, ranks & ~c.suspects, [&](int rank) {
     send_weights_to(c, out_at(c.g, rank, c.g.layout.weight(c.bank, token)),
                     from.owner == rank ? weight : 0.0F, lane);
@@ -157,6 +162,10 @@ __device__ __forceinline__ void send_record(const Combine& c, Record record, Row
   const int element = step * Traits::kStep + lane * kLaneElements;
   typename Traits::Output packets;
   if constexpr (Traits::kSingle) {
+    if (step == 0 && lane == 0 && home != g.rank) {
+      count_bytes(g, protocol::Kind::combine,
+                  __popc(stored) * g.hidden * (a.codec == DType::f32 ? 4 : 2));
+    }
 #pragma unroll 1
     for (std::uint32_t left = stored; left != 0; left &= left - 1) {
       const int k = __ffs(static_cast<int>(left)) - 1;

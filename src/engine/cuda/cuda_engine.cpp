@@ -18,6 +18,7 @@
 #include "engine/cuda/kernels.hpp"
 #include "engine/cuda/profile.hpp"
 #include "engine/cuda/resources.hpp"
+#include "engine/cuda/statistics.hpp"
 #include "engine/cuda/stream_order.hpp"
 #include "engine/receive_buffers.hpp"
 #include "memory/cuda/cuda_status.hpp"
@@ -234,18 +235,7 @@ class CudaEngine final : public Engine {
 
   Statistics statistics() const override {
     Statistics statistics = statistics_;
-    // Words that kernels add to at any time.
-    const auto& board = *static_cast<const volatile Board*>(resources_.board.get());
-    Report* const out[] = {&statistics.dispatch_reports, &statistics.combine_reports};
-    for (std::size_t kind = 0; kind < protocol::kKinds; ++kind) {
-      const volatile Totals& totals = board.totals[kind];
-      out[kind]->lost_routes = static_cast<std::int64_t>(totals.lost_routes);
-      out[kind]->bad_routes = static_cast<std::int64_t>(totals.bad_routes);
-      out[kind]->overflow_rows = static_cast<std::int64_t>(totals.overflow_rows);
-      out[kind]->missing.words[0] = totals.missing;
-      out[kind]->refused.words[0] = totals.refused;
-      out[kind]->mismatched.words[0] = totals.mismatched;
-    }
+    read_statistics(resources_, statistics);
     return statistics;
   }
   void start_profile(std::size_t events_max) override {

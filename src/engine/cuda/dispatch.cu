@@ -56,6 +56,7 @@ __device__ __forceinline__ void send_heralds(const DispatchArgs& a, const RouteT
     }
   }
   if (crew.herald != 0) return;
+  int bytes = 0;
   // Side by side: cells by the last warps, counts by the first.
   const int peer = kBlockWarps - 1 - warp;
   if (peer < g.ranks && ((skipped >> peer) & 1U) == 0) {
@@ -66,8 +67,13 @@ __device__ __forceinline__ void send_heralds(const DispatchArgs& a, const RouteT
                 : static_cast<std::uint32_t>(records | table.tokens << cell_word::kTokensShift);
     send_cell<true>(g, peer, CellKind::dispatch, stamp.bank, stamp.tag, word, stamp.signature,
                     a.rows ? a.record_packets : 0, tokens, lane);
+    if (peer != g.rank && !refused) {
+      const int packets = (a.rows ? a.record_packets : 0) + (kCommon || !a.cached ? g.top_k : 0);
+      bytes = (records * packets + window::cell_packets(g.layout.shape().tokens)) * 16;
+    }
   }
   send_counts(g, table, stamp, skipped);
+  if (lane == 0 && bytes != 0) count_bytes(g, Kind::dispatch, bytes);
 }
 
 /// A worker's share of what comes.

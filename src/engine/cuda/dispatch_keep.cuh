@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "engine/cuda/counters.cuh"
 #include "engine/cuda/dispatch_drain.cuh"
 #include "engine/cuda/dispatch_receive.cuh"
 #include "engine/cuda/ledger.cuh"
@@ -19,8 +20,9 @@ struct Coming {
   int most;  // tokens of one source
 };
 
-/// Awaits the cells of all sources, by a whole block. `coming` is all zero.
-__device__ __forceinline__ void read_cells(const Receipt& r, Coming& coming, int warp, int lane) {
+/// Awaits the cells of all sources, by a whole block. `coming` is all zero. counts: the waits, too.
+__device__ __forceinline__ void read_cells(const Receipt& r, Coming& coming, bool counts, int warp,
+                                           int lane) {
   const Geometry& g = r.g;
 #pragma unroll 1
   for (int source = warp; source < g.ranks; source += kBlockWarps) {
@@ -56,6 +58,7 @@ __device__ __forceinline__ void read_cells(const Receipt& r, Coming& coming, int
       three[1] = packet.z;
       three[2] = packet.w;
     }
+    if (lane == 0 && counts) count_wait(g, source, patience);
     if (lane == 0) {
       const std::uint32_t bit = 1U << source;
       if (missing) atomicOr(&coming.missing, bit);
@@ -288,6 +291,7 @@ __device__ __forceinline__ void number_rows(const Receipt& r, std::int32_t* base
     if (exists && major) bases[expert] = static_cast<std::int32_t>(begin);
     if (!exists || !describe) continue;
     handle.counts()[expert] = count;
+    count_rows(g, expert, count);
     handle.aligned_counts()[expert] = aligned;
     handle.offsets()[expert] = begin;
     std::int64_t overflow = 0;
@@ -320,6 +324,17 @@ static __device__ __noinline__ void write_no_rows(const DispatchArgs* a) {
     handle.offsets()[at] = 0;
     if (at == experts) break;
     handle.counts()[at] = handle.aligned_counts()[at] = 0;
+    count_rows(a->geometry, at, 0);
+  }
+}
+
+/// Of a cached dispatch: the rows are its handle's. By a whole block.
+static __device__ __noinline__ void count_cached_rows(const DispatchArgs* a) {
+  const HandleArrays handle{a->handle, &a->handle_layout};
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at < a->geometry.local_experts;
+       at += kBlockThreads) {
+    count_rows(a->geometry, at, handle.counts()[at]);
   }
 }
 
@@ -435,7 +450,7 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
   }
   // By the last warps, while the first ones await counts.
   Coming& coming = shared.coming;
-  read_cells(r, coming, kBlockWarps - 1 - warp, lane);
+  read_cells(r, coming, first, kBlockWarps - 1 - warp, lane);
   recorder.mark(Phase::wait);
   if (numbers && (first || needs_bases<kFew>(r))) {
     // Of its own: lanes wait for different things in there.
@@ -465,6 +480,7 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
     unwanted |= all & ~accepted & ~(coming.missing | coming.refused);
   }
   unwanted &= ~r.suspects;
+  if (first && cached && !drop) count_cached_rows(&a);
   if (first && cached && a.handle_copy != nullptr) copy_handle(&a);
   if (first && unwanted != 0) drain_rows(&a, r.tag, r.bank, unwanted);
 }

@@ -94,6 +94,19 @@ struct Board {
   std::uint32_t gone;
 };
 
+/// Where what is counted lies in Geometry::counters: bytes of every kind, then rows of every local
+/// expert, of the last dispatch and of all, then nanoseconds waited for every rank.
+struct Counters {
+  SLUICE_INLINE static constexpr int step(int expert) { return protocol::kKinds + expert; }
+  SLUICE_INLINE static constexpr int total(int expert, int local_experts) {
+    return protocol::kKinds + local_experts + expert;
+  }
+  SLUICE_INLINE static constexpr int wait(int rank, int local_experts) {
+    return protocol::kKinds + 2 * local_experts + rank;
+  }
+  static constexpr int words(int local_experts) { return wait(kPeersMax, local_experts); }
+};
+
 /// What a block does: sends what is no piece, writes the handle, or moves pieces.
 enum class Role : std::uint32_t { herald, keeper, worker };
 
@@ -137,6 +150,7 @@ struct Geometry {
   State* state = nullptr;
   Board* board = nullptr;
   Recording recording;
+  unsigned long long* counters = nullptr;  // of this rank: see Counters
 };
 
 /// Routing of one operation between its halves.

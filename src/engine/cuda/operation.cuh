@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "engine/cuda/counters.cuh"
 #include "engine/cuda/packets.cuh"
 #include "engine/cuda/waiting.cuh"
 
@@ -190,6 +191,7 @@ static __device__ __noinline__ PeerCell await_cells(const Geometry* g, protocol:
       packet = load_packet(at);
     }
     if (!cell.missing) cell.read(packet, signature);
+    count_wait(*g, lane, patience);
   }
   __syncwarp();
   return cell;

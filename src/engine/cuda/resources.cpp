@@ -134,6 +134,12 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
       !status.ok()) {
     return status;
   }
+  const int counters = Counters::words(config.local_experts());
+  if (Status status = copy_to_device<unsigned long long>(
+          *resources.pool, nullptr, static_cast<std::size_t>(counters), resources.counters);
+      !status.ok()) {
+    return status;
+  }
   // Loading a kernel later could wait for one that spins.
   for (int (*const load)() : {load_dispatch_kernels, load_combine_kernels}) {
     if (Status status = cuda_status(static_cast<cudaError_t>(load()), "loading kernels");
@@ -154,7 +160,9 @@ std::vector<SizeEntry> sizes(const EngineConfig& config) {
   return {
       {"window", (window + kMappedBytes - 1) / kMappedBytes * kMappedBytes},
       {"state", sizeof(State)},
-      {"saved routes", sizeof(SavedRoutes) * static_cast<std::size_t>(config.options.in_flight)}};
+      {"saved routes", sizeof(SavedRoutes) * static_cast<std::size_t>(config.options.in_flight)},
+      {"counters", sizeof(unsigned long long) *
+                       static_cast<std::size_t>(Counters::words(config.local_experts()))}};
 }
 
 Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& group,
@@ -218,6 +226,7 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   g.window = resources.windows[static_cast<std::size_t>(config.rank)].base();
   g.state = static_cast<State*>(resources.state.get());
   g.board = static_cast<Board*>(resources.board.get());
+  g.counters = static_cast<unsigned long long*>(resources.counters.get());
   return resources;
 }
 

@@ -24,6 +24,7 @@ struct Resources {
   std::shared_ptr<void> owners;
   std::shared_ptr<void> saved;  // SavedRoutes[in_flight]
   std::shared_ptr<void> board;  // pinned
+  std::shared_ptr<void> counters;
   Geometry geometry;
 };
 

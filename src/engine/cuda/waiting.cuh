@@ -43,6 +43,10 @@ class Patience {
     return false;
   }
   __device__ __forceinline__ bool spent(int peer) { return weary() && look(peer); }
+  /// Since the first look.
+  __device__ __forceinline__ std::uint64_t waited_ns() const {
+    return start_ == 0 ? 0 : now_ns() - start_;
+  }
 
  private:
   const Geometry* geometry_;

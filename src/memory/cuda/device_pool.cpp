@@ -75,6 +75,7 @@ std::shared_ptr<void> DevicePool::take(std::size_t bytes) {
 
 Status DevicePool::write(void* to, const void* from, std::size_t bytes) {
   const DeviceGuard guard(device_);
+  const WhateverIsCaptured capture;
   const auto stream = stream_of(stream_);
   Status status =
       from == nullptr

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "engine/cuda/packets.cuh"
+#include "engine/cuda/waiting.cuh"
+
+/// What is counted in GPU memory for Statistics. Nobody waits for it.
+namespace sluice::engine::cuda {
+
+/// Rows of a local expert in one dispatch. By one thread for every expert.
+__device__ __forceinline__ void count_rows(const Geometry& g, int expert, int rows) {
+  g.counters[Counters::step(expert)] = static_cast<unsigned long long>(rows);
+  if (rows != 0) {
+    atomicAdd(&g.counters[Counters::total(expert, g.local_experts)],
+              static_cast<unsigned long long>(rows));
+  }
+}
+
+/// Bytes stored in the memory of other ranks.
+__device__ __forceinline__ void count_bytes(const Geometry& g, protocol::Kind kind, int bytes) {
+  atomicAdd(&g.counters[static_cast<int>(kind)], static_cast<unsigned long long>(bytes));
+}
+
+/// How long one thread has waited for a rank, if it was long enough to look up.
+__device__ __forceinline__ void count_wait(const Geometry& g, int rank, const Patience& patience) {
+  const std::uint64_t ns = patience.waited_ns();
+  if (ns != 0) {
+    atomicAdd(&g.counters[Counters::wait(rank, g.local_experts)],
+              static_cast<unsigned long long>(ns));
+  }
+}
+
+}  // namespace sluice::engine::cuda
