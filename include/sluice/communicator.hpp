@@ -253,8 +253,9 @@ class SLUICE_API Communicator {
   Statistics statistics() const;
 
   /// Records phases of the following operations; write_profile writes them as a Perfetto-readable
-  /// JSON file. cuda: of every warp, by the GPU's clock, and of the latest operations only; those that
-  /// were captured before are not recorded. Wait for the stream before write_profile.
+  /// JSON file. cuda: of every warp, by the GPU's clock, and of the latest operations only (of halves
+  /// apart, the receive half); those that were captured before are not recorded. Wait for the stream
+  /// before write_profile.
   void start_profile(std::size_t events_max = 1 << 20);
   Status write_profile(const std::string& path) const;
 

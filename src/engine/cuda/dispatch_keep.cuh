@@ -103,11 +103,12 @@ __device__ __forceinline__ void write_record(const Receipt& r, int record, int s
 __device__ __forceinline__ int describe_early(const Receipt& r, const std::int32_t* bases,
                                               int index, int warps, int lane) {
   const Geometry& g = r.g;
-  const int tokens = min(window::kFirstTokens, g.layout.shape().tokens);
+  int limit = min(window::kFirstTokens, g.layout.shape().tokens);  // tokens
   int item = index;
 #pragma unroll 1
-  for (; item < tokens * g.ranks; item += warps) {
+  for (;; item += warps) {
     const int token = quotient(item, g.ranks_divisor);
+    if (token >= limit) break;
     const int source = item - token * g.ranks;
     const std::byte* const header_at = header_of(r, source, token, lane);
     // Lane s: of rank s.
@@ -141,6 +142,12 @@ __device__ __forceinline__ int describe_early(const Receipt& r, const std::int32
     said.missing = cell.x != r.tag || ((r.suspects >> peer) & 1U) != 0;
     said.read(cell, r.signature);
     const int records = said.records();
+    // The most tokens of a source, as far as is known.
+    const int most = lane >= g.ranks ? 0
+                     : cell.x == r.tag
+                         ? static_cast<int>(cell.y >> cell_word::kTokensShift & cell_word::kNumber)
+                         : limit;
+    limit = min(limit, __reduce_max_sync(~0U, most));
     if (!exists || __shfl_sync(~0U, records, source) == 0) continue;
     int before = lane < source ? records : 0;
     if (lane == source) before = __popc(cell.w & low_bits(token));

@@ -173,6 +173,16 @@ T __reduce_add_sync(unsigned mask, T value) {
   for (int i = 0; i < 32; ++i) sum += gpu_simulator::from_word<unsigned>(all[i]);
   return static_cast<T>(sum);
 }
+template <typename T>
+T __reduce_max_sync(unsigned mask, T value) {
+  const auto* const all =
+      gpu_simulator::exchange(mask, gpu_simulator::Together::reduce, gpu_simulator::to_word(value));
+  for (int i = 0; i < 32; ++i) {
+    const T other = gpu_simulator::from_word<T>(all[i]);
+    if (other > value) value = other;
+  }
+  return value;
+}
 inline unsigned __reduce_or_sync(unsigned mask, unsigned value) {
   const auto* const all =
       gpu_simulator::exchange(mask, gpu_simulator::Together::reduce, std::uint64_t{value});
