@@ -136,7 +136,8 @@ Json machine_json(const Machine& machine, int ranks) {
           {"warnings", machine.warnings(ranks)}};
 }
 
-/// Only the CPU engine counts what it moves; bytes that nobody counted are not none.
+/// On a GPU operations are counted as they run, replays of graphs too, so there is no mean of those
+/// that were called; and bytes that are not shown are not none.
 bool counts_bytes(const Results& results) {
   return results.bench_case.engine == Device::cpu;
 }
