@@ -150,6 +150,20 @@ TEST_P(Order, AsManyTokensAsThereMayBe) {
   expect_clean(run(scenario));
 }
 
+// More records than warps, of rows long enough for the kernels that are made for many tokens: waits of one
+// record must not trouble the next.
+TEST_P(Order, RecordsOneAfterTheOther) {
+  Scenario scenario = small();
+  scenario.shape = Shape{256, 8, 1024, 96};
+  scenario.options.dispatch_codec = Codec{CodecKind::fp8, ScaleForm::f32, 128};
+  for (int i = 0; i < 4; ++i) {
+    StepSpec spec;
+    spec.delays = i % 2 == 1;
+    scenario.steps.push_back(spec);
+  }
+  expect_clean(run(scenario));
+}
+
 // Without dispatches in between nothing but combine's own cells tells that a bank is free.
 TEST_P(Order, OnlyCombines) {
   Scenario scenario = small();

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -72,6 +73,16 @@ void end_stack(const void* /*bottom*/, std::size_t /*bytes*/) {}
   std::abort();
 }
 
+bool same(const Place& a, const Place& b) {
+  return a.line() == b.line() && a.column() == b.column() &&
+         std::strcmp(a.file_name(), b.file_name()) == 0;
+}
+[[noreturn]] void fail_to_meet(const Place& a, const Place& b) {
+  std::fprintf(stderr, "gpu_simulator: %s:%u, others at %s:%u: ", a.file_name(), a.line(),
+               b.file_name(), b.line());
+  fail("threads of a warp meet in different places");
+}
+
 /// What the schedule of a process is drawn from; 0: every thread in its turn, without delays.
 std::uint64_t chosen_seed() {
   const char* const text = std::getenv("SLUICE_SIMULATOR_SEED");
@@ -95,7 +106,7 @@ struct Thread {
 struct Warp {
   struct Buffer {
     std::uint64_t values[kWarpThreads];
-    Together what;
+    Place place;
     unsigned come = 0;
   };
   Buffer buffers[2];
@@ -150,13 +161,13 @@ class Block {
     current_block = nullptr;
   }
 
-  const std::uint64_t* exchange(unsigned mask, Together what, std::uint64_t own) {
+  const std::uint64_t* exchange(unsigned mask, const Place& place, std::uint64_t own) {
     Thread& thread = *current;
     Warp& warp = *thread.warp;
     if (mask != ~0U) fail("a part of a warp");
     Warp::Buffer& buffer = warp.buffers[thread.turn++ % 2];
-    if (buffer.come == 0) buffer.what = what;
-    if (buffer.what != what) fail("threads of a warp meet in different places");
+    if (buffer.come == 0) buffer.place = place;
+    if (!same(buffer.place, place)) fail_to_meet(buffer.place, place);
     buffer.values[thread.index % kWarpThreads] = own;
     if (++buffer.come == kWarpThreads) {
       buffer.come = 0;
@@ -187,6 +198,9 @@ class Block {
     wait(Thread::State::ready);
   }
   void wrote() { ++events_; }
+  void linger(unsigned one_in) {
+    if (delays_ && random_() % one_in == 0) ::usleep(static_cast<unsigned>(random_() % 500));
+  }
 
   unsigned index() const { return block_; }
   unsigned grid() const { return blocks_; }
@@ -381,8 +395,8 @@ void run_grid(unsigned blocks, unsigned threads, const Body& body) {
   Processors::instance().run(blocks, threads, body);
 }
 
-const std::uint64_t* exchange(unsigned mask, Together what, std::uint64_t own) {
-  return current_block->exchange(mask, what, own);
+const std::uint64_t* exchange(unsigned mask, const Place& place, std::uint64_t own) {
+  return current_block->exchange(mask, place, own);
 }
 Count barrier(bool condition) {
   return current_block->barrier(condition);
@@ -392,6 +406,9 @@ void poll() {
 }
 void wrote() {
   current_block->wrote();
+}
+void linger(unsigned one_in) {
+  current_block->linger(one_in);
 }
 unsigned thread_index() {
   return current->index;

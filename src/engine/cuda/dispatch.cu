@@ -114,6 +114,7 @@ template <typename Encoder, int kSpan, bool kRecords>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     dispatch_kernel(const __grid_constant__ DispatchArgs a) {
   constexpr bool kCommon = Encoder::kCommon;
+  constexpr bool kFew = kCommon && kSpan == 1;
   __shared__ Shared shared;
   const Geometry& g = a.geometry;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -234,9 +235,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     const Receipt receipt{a, g, {a.handle, &a.handle_layout}, tag, signature, skipped, bank};
     if (crew.keeper >= 0) {
       __syncthreads();  // The route table is read no more.
-      keep_books<kCommon, kCommon && kSpan == 1>(receipt, crew, shared, bases, drop, epoch,
-                                                 recorder, warp, lane);
-    } else if (crew.works && needs_bases < kCommon && kSpan == 1 > (receipt) && !cached && !drop) {
+      keep_books<kCommon, kFew>(receipt, crew, shared, bases, drop, epoch, recorder, warp, lane);
+    } else if (crew.works && needs_bases<kFew>(receipt) && !cached && !drop) {
       Patience patience(g, a.timeout_ns);
       number_rows(receipt, bases, false, shared, patience);
       recorder.mark(Phase::count);

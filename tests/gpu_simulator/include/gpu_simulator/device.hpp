@@ -18,6 +18,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -28,11 +29,11 @@
 
 namespace gpu_simulator {
 
-/// What the 32 threads of a warp do together; all of them take part in everything here.
-enum class Together { shuffle, vote, reduce, match, sync };
+/// Where the 32 threads of a warp meet; all of them take part in everything here.
+using Place = std::source_location;
 
 /// The 32 values that the threads of this thread's warp bring, one of them `own`.
-const std::uint64_t* exchange(unsigned mask, Together what, std::uint64_t own);
+const std::uint64_t* exchange(unsigned mask, const Place& place, std::uint64_t own);
 /// Waits for all threads of the block that have not ended, and counts those with `condition`.
 struct Count {
   int with;
@@ -43,6 +44,9 @@ Count barrier(bool condition);
 void poll();
 /// Notes that this block has done something that others can see.
 void wrote();
+/// Before a store that others wait for: one in so many comes late, so that those of a warp's threads are
+/// not seen together.
+void linger(unsigned one_in);
 
 unsigned thread_index();
 unsigned block_index();
@@ -135,71 +139,76 @@ inline float __fmaf_rn(float a, float b, float c) {
   return __builtin_fmaf(a, b, c);
 }
 
-// Of warps.
+// Of warps. Threads that meet come from the same place in the source.
 template <typename T>
-T __shfl_sync(unsigned mask, T value, int lane) {
-  using gpu_simulator::Together;
-  const auto* const all =
-      gpu_simulator::exchange(mask, Together::shuffle, gpu_simulator::to_word(value));
+T __shfl_sync(unsigned mask, T value, int lane,
+              const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
+  const auto* const all = gpu_simulator::exchange(mask, place, gpu_simulator::to_word(value));
   return gpu_simulator::from_word<T>(all[lane & 31]);
 }
 template <typename T>
-T __shfl_xor_sync(unsigned mask, T value, int step) {
-  return __shfl_sync(mask, value, static_cast<int>(threadIdx.x % 32) ^ step);
+T __shfl_xor_sync(unsigned mask, T value, int step,
+                  const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
+  return __shfl_sync(mask, value, static_cast<int>(threadIdx.x % 32) ^ step, place);
 }
 template <typename T>
-T __shfl_up_sync(unsigned mask, T value, int step) {
+T __shfl_up_sync(unsigned mask, T value, int step,
+                 const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
   const int lane = static_cast<int>(threadIdx.x % 32);
-  return __shfl_sync(mask, value, lane >= step ? lane - step : lane);
+  return __shfl_sync(mask, value, lane >= step ? lane - step : lane, place);
 }
-inline unsigned __ballot_sync(unsigned mask, bool condition) {
-  const auto* const all =
-      gpu_simulator::exchange(mask, gpu_simulator::Together::vote, condition ? 1 : 0);
+inline unsigned __ballot_sync(unsigned mask, bool condition,
+                              const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
+  const auto* const all = gpu_simulator::exchange(mask, place, condition ? 1 : 0);
   unsigned set = 0;
   for (unsigned i = 0; i < 32; ++i) set |= static_cast<unsigned>(all[i]) << i;
   return set;
 }
-inline bool __any_sync(unsigned mask, bool condition) {
-  return __ballot_sync(mask, condition) != 0;
+inline bool __any_sync(unsigned mask, bool condition,
+                       const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
+  return __ballot_sync(mask, condition, place) != 0;
 }
-inline bool __all_sync(unsigned mask, bool condition) {
-  return __ballot_sync(mask, condition) == ~0U;
+inline bool __all_sync(unsigned mask, bool condition,
+                       const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
+  return __ballot_sync(mask, condition, place) == ~0U;
 }
 template <typename T>
-T __reduce_add_sync(unsigned mask, T value) {
-  const auto* const all =
-      gpu_simulator::exchange(mask, gpu_simulator::Together::reduce, gpu_simulator::to_word(value));
+T __reduce_add_sync(unsigned mask, T value,
+                    const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
+  const auto* const all = gpu_simulator::exchange(mask, place, gpu_simulator::to_word(value));
   unsigned sum = 0;
   for (int i = 0; i < 32; ++i) sum += gpu_simulator::from_word<unsigned>(all[i]);
   return static_cast<T>(sum);
 }
 template <typename T>
-T __reduce_max_sync(unsigned mask, T value) {
-  const auto* const all =
-      gpu_simulator::exchange(mask, gpu_simulator::Together::reduce, gpu_simulator::to_word(value));
+T __reduce_max_sync(unsigned mask, T value,
+                    const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
+  const auto* const all = gpu_simulator::exchange(mask, place, gpu_simulator::to_word(value));
   for (int i = 0; i < 32; ++i) {
     const T other = gpu_simulator::from_word<T>(all[i]);
     if (other > value) value = other;
   }
   return value;
 }
-inline unsigned __reduce_or_sync(unsigned mask, unsigned value) {
-  const auto* const all =
-      gpu_simulator::exchange(mask, gpu_simulator::Together::reduce, std::uint64_t{value});
+inline unsigned __reduce_or_sync(
+    unsigned mask, unsigned value,
+    const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
+  const auto* const all = gpu_simulator::exchange(mask, place, std::uint64_t{value});
   unsigned sum = 0;
   for (int i = 0; i < 32; ++i) sum |= static_cast<unsigned>(all[i]);
   return sum;
 }
 template <typename T>
-unsigned __match_any_sync(unsigned mask, T value) {
+unsigned __match_any_sync(unsigned mask, T value,
+                          const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
   const std::uint64_t own = gpu_simulator::to_word(value);
-  const auto* const all = gpu_simulator::exchange(mask, gpu_simulator::Together::match, own);
+  const auto* const all = gpu_simulator::exchange(mask, place, own);
   unsigned same = 0;
   for (unsigned i = 0; i < 32; ++i) same |= (all[i] == own ? 1U : 0U) << i;
   return same;
 }
-inline void __syncwarp() {
-  (void)gpu_simulator::exchange(~0U, gpu_simulator::Together::sync, 0);
+inline void __syncwarp(const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
+  (void)gpu_simulator::exchange(~0U, place, 0);
 }
 
 // Of blocks.

@@ -13,6 +13,7 @@ namespace sluice::engine::cuda {
 inline void store_packet(void* at, uint4 v) {
   __m128i value;
   std::memcpy(&value, &v, 16);
+  gpu_simulator::linger(4096);
   asm volatile("movdqa %1, %0" : "=m"(*static_cast<__m128i*>(at)) : "x"(value) : "memory");
   gpu_simulator::wrote();
 }
@@ -30,6 +31,7 @@ inline std::uint64_t load_relaxed(const std::uint64_t* at) {
   return __atomic_load_n(at, __ATOMIC_RELAXED);
 }
 inline void store_relaxed(std::uint64_t* at, std::uint64_t value) {
+  gpu_simulator::linger(8);
   __atomic_store_n(at, value, __ATOMIC_RELAXED);
   gpu_simulator::wrote();
 }
