@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: MIT
+#include <limits>
+#include <type_traits>
+
 #include "engine/cuda/combine_drain.cuh"
 #include "engine/cuda/combine_receive.cuh"
 #include "engine/cuda/combine_send.cuh"
@@ -12,13 +15,25 @@ using protocol::CellKind;
 using protocol::Kind;
 
 /// Tokens of a rank up to which latency counts more than evenly used links.
-constexpr int kFewTokens = 16;
+constexpr int kUnrotatedTokens = 16;
 
-/// The index-th record of `records`, counted from `rotation` on.
-__device__ __forceinline__ int rotated(int index, int rotation, int records) {
-  index += rotation;
-  return index >= records ? index - records : index;
-}
+/// In which order a rank goes through its records, from a place that it knows before it may read the
+/// handle: many are served from the next rank's on, so that the ranks do not all send to the same one.
+struct Order {
+  int first;
+  int all;  // There are no more than so many.
+
+  __device__ __forceinline__ explicit Order(const CombineArgs& a)
+      : first(a.tokens > kUnrotatedTokens && a.geometry.rank + 1 < a.geometry.ranks
+                  ? (a.geometry.rank + 1) * a.tokens
+                  : 0),
+        all(a.geometry.ranks * a.tokens) {}
+  /// The handle's record that is the turn-th.
+  __device__ __forceinline__ int record(int turn) const {
+    const int index = turn + first;
+    return index >= all ? index - all : index;
+  }
+};
 
 /// Whether the call's tensors are those that the handle's dispatch calls for.
 __device__ __forceinline__ bool fits(const CombineArgs& a, const window::HandleBrief& brief) {
@@ -86,128 +101,213 @@ __device__ __forceinline__ void keep_books(const Combine& c, bool usable, bool d
 /// Rows that do not fit into registers.
 extern __shared__ __align__(16) std::byte shared_rows[];
 
+/// Tasks of a block beyond its warps' first ones, of which a warp takes the next when it has time: some wait
+/// long for what they load or store.
+struct Turns {
+  int send;
+  int receive;
+};
+
+/// Records of the tasks that come second, read in advance.
+struct SecondRecords {
+  int home[kBlockWarps];
+  int token[kBlockWarps];
+  int row[kBlockWarps][32];
+  float weight[kBlockWarps][32];
+
+  __device__ __forceinline__ void put(int at, const Record& record, int lane) {
+    if (lane == 0) {
+      home[at] = record.home;
+      token[at] = record.token;
+    }
+    row[at][lane] = record.row;
+    weight[at][lane] = record.weight;
+  }
+  __device__ __forceinline__ Record get(int at, int lane) const {
+    return {home[at], token[at], row[at][lane], weight[at][lane]};
+  }
+};
+struct NoRecords {
+  __device__ __forceinline__ void put(int, const Record&, int) {}
+  __device__ __forceinline__ Record get(int, int) const { return {}; }
+};
+
+/// The next of a block's turns. By one warp.
+__device__ __forceinline__ int next_turn(int* turns, int lane) {
+  int turn = 0;
+  if (lane == 0) turn = atomicAdd(turns, 1);
+  return __shfl_sync(~0U, turn, 0);
+}
+
 template <typename Traits, bool kRecords>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     combine_kernel(const __grid_constant__ CombineArgs a) {
   constexpr bool kCommon = Traits::kCommon;
+  constexpr bool kWeights = Traits::kWeights;
   __shared__ Block block;
+  __shared__ std::uint32_t touched;
   const Geometry& g = a.geometry;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
   const Crew crew(1, 0);
   const bool sends = kCommon || a.halves.send;
   const bool receives = kCommon || a.halves.receive;
   Recorder<kRecords> recorder(g.recording);
   let_next_start();
 
+  // With many tokens the next record's rows are asked for before this one's sum is sent: what is asked for
+  // while stores to peers are under way waits behind them.
+  constexpr bool kAhead = Traits::kSpan > 1;
+  __shared__ Turns turns;
+  __shared__ std::conditional_t<kAhead, SecondRecords, NoRecords> second;
+  if (kAhead && threadIdx.x == 0) turns = {kBlockWarps, 0};
   const int steps = static_cast<int>(a.steps_divisor.divisor);
-  const int places = g.ranks * g.layout.shape().tokens;  // of records in a handle
   const int warps = crew.workers * kBlockWarps;
   const int place = warp * crew.workers + crew.block;
+  const bool asks = kCommon || !a.refused;
   Combine c{a, g, {const_cast<std::byte*>(a.handle), &a.handle_layout}, 0, 0, 0, 0, 0};
+  Order order(a);
+  // Turn t of a block is its t-th task.
+  int turn = warp;
+  const auto record_of = [&](int which) {
+    return order.record(quotient(which * crew.workers + crew.block, a.steps_divisor));
+  };
+  const auto step_of = [&](int which) {
+    const int task = which * crew.workers + crew.block;
+    return task - quotient(task, a.steps_divisor) * steps;
+  };
+  int index = record_of(turn);
+  int step = step_of(turn);
+  const RecordPlace first(c.handle, g, index, lane);
+  if (threadIdx.x == kTouchWarp * 32) touch_parameters(a, &touched);
   await_previous();
   recorder.ready();
 
-  // Everything that is needed first is asked for at once, y as soon as its rows are known.
+  // Everything that is needed first is asked for at once, whether or not there is such a record.
   window::HandleBrief brief;
-  if (kCommon || !a.refused) brief = read_brief(c.handle.header());
-  if (warp == kOpenWarp) open(g, Kind::combine, sends, a.timeout_ns, lane, block);
-  // Many records: the homes are served from the next rank on, so that the ranks do not all send to
-  // the same one. Few: nothing is worth another load before the first record's.
-  int rotation = 0;
-  if ((kCommon || !a.refused) && a.tokens > kFewTokens && g.rank + 1 < g.ranks) {
-    rotation = static_cast<int>(c.handle.source_offsets()[g.rank + 1]);
-  }
-  // The first record is read before it is known whether there is one.
-  int task = place;
-  int index = quotient(task, a.steps_divisor);
-  int step = task - index * steps;
   Record record;
-  if (kCommon || !a.refused) {
-    if (rotation != 0) index = rotated(index, rotation, static_cast<int>(brief.records));
-    record = read_record(c.handle, g, max(min(index, places - 1), 0), lane);
+  if (!kAhead && warp == kOpenWarp) open(g, Kind::combine, sends, a.timeout_ns, lane, block);
+  if (asks) {
+    brief = read_brief(c.handle.header());
+    record = first.read(g, lane);
+    if (kAhead) {
+      const int later = record_of(turn + kBlockWarps);
+      second.put(warp, RecordPlace(c.handle, g, later, lane).read(g, lane), lane);
+    }
   }
-  // With many tokens the next record is read, and its rows are asked for, before this one's sum is sent:
-  // what is asked for while stores to peers are under way waits behind them.
-  constexpr bool kAhead = Traits::kSpan > 1;
-  const auto read_ahead = [&](int which) {
-    const int ahead =
-        rotated(quotient(which, a.steps_divisor), rotation, static_cast<int>(brief.records));
-    return read_record(c.handle, g, max(min(ahead, places - 1), 0), lane);
-  };
-  Record ahead;
-  if (kAhead) ahead = read_ahead(task + warps);
-  const bool usable = brief.key == g.handle_key && fits(a, brief);
-  const int records = usable ? static_cast<int>(brief.records) : 0;
-  const int send_tasks = sends && crew.works ? records * steps : 0;
+  // Weights to send are read before it is known to whom they may be sent.
+  int given_token = kWeights && crew.works ? warps - 1 - place : 0;
+  const int given_tokens =
+      kWeights && asks && sends && crew.works ? min(a.tokens, a.weights_tokens) : 0;
+  GivenWeights given;
+  if (given_token < given_tokens) given = read_given(c, given_token, lane);
+  if (kAhead && warp == kOpenWarp) open(g, Kind::combine, sends, a.timeout_ns, lane, block);
+
+  bool usable = brief.key == g.handle_key;
+  const int records = usable && sends && crew.works ? static_cast<int>(brief.records) : 0;
+  if (records > order.all) {
+    // Others had more tokens.
+    order.all = g.ranks * g.layout.shape().tokens;
+    index = record_of(turn);
+    record = RecordPlace(c.handle, g, index, lane).read(g, lane);
+    if (kAhead) {
+      const int later = record_of(turn + kBlockWarps);
+      second.put(warp, RecordPlace(c.handle, g, later, lane).read(g, lane), lane);
+    }
+  }
+  // The last turn of this block: below zero where there is none.
+  int last_turn =
+      records == 0 ? -1 : (order.all * steps + crew.workers - 1 - crew.block) / crew.workers - 1;
+  // Another's handle may say anything.
+  record.row = min(record.row, a.y_last_row);
   c.layout = brief.layout;
   Patience patience(g, a.timeout_ns);
   std::uint64_t received = 0;
   Rows<Traits> rows(shared_rows);
-  const auto ask_next = [&] {
-    const int next = task + warps;
-    if (!kAhead || next >= send_tasks) return;
-    const int at = next - quotient(next, a.steps_divisor) * steps;
-    rows.ask(a, ahead.row, summed_routes(c, ahead), at * Traits::kStep + lane * kLaneElements);
+  const auto begin = [&] {
+    __syncthreads();
+    usable = usable && fits(a, brief);
+    if (!usable) last_turn = -1;
+    const Progress progress = sends ? block.sent : block.received;
+    c.signature = mix(a.signature, brief.dispatch * 4 + c.layout);
+    c.tag = window::tag_of(progress.epoch + 1);
+    c.suspects = block.suspects;
+    c.bank = static_cast<int>(progress.bank);
+    received = block.received.epoch;
+    recorder.open(Kind::combine, progress.epoch + 1);
+    recorder.mark(Phase::wait);
+    if (receives && crew.herald == 0 && threadIdx.x == 0 && a.report != nullptr) {
+      begin_report(&g, a.report, c.bank, c.tag);
+    }
+    if (kCommon && warp == kCloseWarp) close(g, Kind::combine, Halves{true, true}, block, lane);
+    if (kWeights && usable && (kCommon || (!Traits::kSingle && a.weights_given && !a.plain_sum))) {
+#pragma unroll 1
+      while (given_token < given_tokens) {
+        send_weights(c, given, given_token, lane);
+        given_token += warps;
+        if (given_token < given_tokens) given = read_given(c, given_token, lane);
+      }
+    }
+    // Before any wait for weights: who waits for them looks at the cell.
+    if (sends && crew.herald == 0) {
+      const int packets = g.hidden * (a.codec == DType::f32 ? 4 : 2) / 16;
+      send_cells(c, usable, received, packets | static_cast<int>(a.single ? kRowPerRoute : 0U),
+                 warp, lane);
+    }
   };
+  Record ahead;
+  int next = turn;
+  // The next turn with a record, and its rows.
+  const auto ask_next = [&] {
 #pragma unroll 1
-  for (bool opened = false;; opened = true) {
-    const bool exists = task < send_tasks;
-    if (opened && exists) {
-      index = quotient(task, a.steps_divisor);
-      step = task - index * steps;
-      index = rotated(index, rotation, records);
-      record = kAhead ? ahead : read_record(c.handle, g, index, lane);
-      if (kAhead && task + warps < send_tasks) ahead = read_ahead(task + warps);
-    }
-    if (exists && !Traits::kSingle && !(kAhead && opened)) {
-      rows.ask(a, record.row, summed_routes(c, record),
-               step * Traits::kStep + lane * kLaneElements);
-    }
-    if (!opened) {
-      __syncthreads();
-      const Progress progress = sends ? block.sent : block.received;
-      c.signature = mix(a.signature, brief.dispatch * 4 + c.layout);
-      c.tag = window::tag_of(progress.epoch + 1);
-      c.suspects = block.suspects;
-      c.bank = static_cast<int>(progress.bank);
-      received = block.received.epoch;
-      recorder.open(Kind::combine, progress.epoch + 1);
-      recorder.mark(Phase::wait);
-      if (receives && crew.herald == 0 && threadIdx.x == 0 && a.report != nullptr) {
-        begin_report(&g, a.report, c.bank, c.tag);
-      }
-      if (kCommon && warp == kCloseWarp) close(g, Kind::combine, Halves{true, true}, block, lane);
-      if (Traits::kWeights && sends && usable && crew.works &&
-          (kCommon || (!Traits::kSingle && a.weights_given && !a.plain_sum))) {
+    do {
+      next = kAhead ? next_turn(&turns.send, lane) : next + kBlockWarps;
+    } while (next <= last_turn && record_of(next) >= records);
+    if (!kAhead || next > last_turn) return;
+    ahead = next < 2 * kBlockWarps ? second.get(next - kBlockWarps, lane)
+                                   : RecordPlace(c.handle, g, record_of(next), lane).read(g, lane);
+    rows.ask(a, ahead.row, summed_routes(c, ahead),
+             step_of(next) * Traits::kStep + lane * kLaneElements);
+  };
+  // Many: the first sums should not wait until all have asked for their rows.
+  if (kAhead) begin();
+  const bool exists = turn <= last_turn && index < records;
+  if (exists && !Traits::kSingle) {
+    rows.ask(a, record.row, summed_routes(c, record), step * Traits::kStep + lane * kLaneElements);
+  }
+  if (!kAhead) begin();
+  if (!exists) ask_next();
 #pragma unroll 1
-        for (int token = warps - 1 - place; token < a.tokens; token += warps) {
-          send_weights(c, token, lane);
-        }
-      }
-      // Before any wait for weights: who waits for them looks at the cell.
-      if (sends && crew.herald == 0) {
-        const int packets = g.hidden * (a.codec == DType::f32 ? 4 : 2) / 16;
-        send_cells(c, usable, received, packets | static_cast<int>(a.single ? kRowPerRoute : 0U),
-                   warp, lane);
+  for (bool asked = exists; asked || next <= last_turn; asked = false) {
+    if (!asked) {
+      turn = next;
+      index = record_of(turn);
+      step = step_of(turn);
+      record = kAhead ? ahead : RecordPlace(c.handle, g, index, lane).read(g, lane);
+      if (!kAhead && !Traits::kSingle) {
+        rows.ask(a, record.row, summed_routes(c, record),
+                 step * Traits::kStep + lane * kLaneElements);
       }
     }
-    if (task >= send_tasks) break;
     send_record<Traits>(c, record, rows, index, step, patience, recorder, lane, ask_next);
-    task += warps;
   }
   if (receives) {
     const bool drop = !usable || (!kCommon && a.drop);
     if (!drop && crew.works) {
       // Warps with nothing to send are the first to take.
-      const int tasks = a.tokens * steps;
+      const int taken = static_cast<int>(a.taken_divisor.divisor);
+      const int tasks = a.tokens * taken;
 #pragma unroll 1
-      for (int task = warps - 1 - place; task < tasks; task += warps) {
-        const int token = quotient(task, a.steps_divisor);
+      for (int turn = kAhead ? next_turn(&turns.receive, lane) : kBlockWarps - 1 - warp;;
+           turn = kAhead ? next_turn(&turns.receive, lane) : turn + kBlockWarps) {
+        const int task = turn * crew.workers + crew.workers - 1 - crew.block;
+        if (task >= tasks) break;
+        const int token = quotient(task, a.taken_divisor);
         if constexpr (Traits::kSingle) {
-          chain_token<Traits>(c, token, task - token * steps, patience, lane);
+          chain_token<Traits>(c, token, task - token * taken, patience, lane);
         } else {
-          sum_token<Traits>(c, token, task - token * steps, patience, recorder, lane);
+          sum_token<typename Traits::OneStep>(c, token, task - token * taken, patience, recorder,
+                                              lane);
         }
       }
       if (!kCommon && a.weights_home != nullptr) {
@@ -242,10 +342,14 @@ constexpr Kernel common_kernel =
 
 /// Common calls have kernels of their own, from which all that is rare is left out.
 bool is_common(const CombineArgs& a) {
-  return a.aligned && a.halves.send && a.halves.receive && !a.refused && a.handle != nullptr &&
-         !a.drop && !a.single && !a.plain_sum && a.row_weights == nullptr && a.extras == 0 &&
-         a.surviving_weight == nullptr && a.weights_home == nullptr && a.y.slab_rows == 0 &&
-         a.y_dtype == DType::bf16 && a.codec == DType::bf16 && a.out_dtype == DType::bf16;
+  const auto short_rows = [](const Grid& grid) {
+    return grid.row_stride >= 0 && grid.row_stride <= std::numeric_limits<std::int32_t>::max();
+  };
+  return short_rows(a.y) && short_rows(a.out) && a.aligned && a.halves.send && a.halves.receive &&
+         !a.refused && a.handle != nullptr && !a.drop && !a.single && !a.plain_sum &&
+         a.row_weights == nullptr && a.extras == 0 && a.surviving_weight == nullptr &&
+         a.weights_home == nullptr && a.y.slab_rows == 0 && a.y_dtype == DType::bf16 &&
+         a.codec == DType::bf16 && a.out_dtype == DType::bf16;
 }
 
 template <int kSpan, bool kRecords>
@@ -259,7 +363,7 @@ constexpr int kSharedBytes = Rows<CombineTraits<2, 2, kSpan, false, true, true>>
 
 struct Choice {
   Kernel kernel;
-  int step;  // elements
+  int step;  // elements, in the send half
   int shared_bytes = 0;
 };
 Choice choose(const CombineArgs& a) {
@@ -291,6 +395,7 @@ int launch_combine(const CombineArgs& args, const Launch& launch) {
   const Choice choice = choose(args);
   CombineArgs a = args;
   a.steps_divisor = Divisor((a.geometry.hidden + choice.step - 1) / choice.step);
+  a.taken_divisor = Divisor((a.geometry.hidden + kStepElements - 1) / kStepElements);
   return launch_kernel(choice.kernel, a, launch, static_cast<std::size_t>(choice.shared_bytes));
 }
 

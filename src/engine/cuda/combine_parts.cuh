@@ -22,18 +22,29 @@ struct Record {
   float weight = 0.0F;
 };
 
-__device__ __forceinline__ Record read_record(const HandleArrays& handle, const Geometry& g,
-                                              int index, int lane) {
-  Record record;
-  record.home = handle.record_rank()[index];
-  record.token = handle.record_token()[index];
-  if (lane < g.top_k) {
-    const int at = index * g.top_k + lane;
-    record.row = handle.route_rows()[at];
-    record.weight = handle.local_weights()[at];
+/// Where the handle has a record: worked out before it may be read.
+struct RecordPlace {
+  const std::int32_t* home;
+  const std::int32_t* token;
+  const std::int32_t* row;
+  const float* weight;
+
+  /// Of any index: a record that does not exist is not used.
+  __device__ __forceinline__ RecordPlace(const HandleArrays& handle, const Geometry& g, int index,
+                                         int lane) {
+    index = max(min(index, g.ranks * g.layout.shape().tokens - 1), 0);
+    const int route = index * g.top_k + (lane < g.top_k ? lane : 0);
+    home = handle.record_rank() + index;
+    token = handle.record_token() + index;
+    row = handle.route_rows() + route;
+    weight = handle.local_weights() + route;
   }
-  return record;
-}
+  __device__ __forceinline__ Record read(const Geometry& g, int lane) const {
+    Record record{*home, *token, *row, *weight};
+    if (lane >= g.top_k) record.row = Handle::kRowAbsent;
+    return record;
+  }
+};
 
 /// Of the routes in `mask`, those to the expert of lane `k`.
 __device__ __forceinline__ std::uint32_t routes_to_same(int expert, std::uint32_t mask, int k) {
@@ -68,7 +79,7 @@ struct Merged {
 };
 __device__ __noinline__ Merged merge_routes(const std::int32_t* experts, int top_k, int row,
                                             float weight) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
   const int expert = lane < top_k ? experts[lane] : -1;
   const std::uint32_t present = lanes_with(row != Handle::kRowAbsent);
   const std::uint32_t stored = lanes_with(row >= 0);
@@ -90,17 +101,24 @@ __device__ __forceinline__ float ordered_sum(float value, std::uint32_t mask) {
   return sum;
 }
 
+/// Where a lane reads that would begin behind the end of a row: what the first lane of its warp reads.
+__device__ __forceinline__ int within(int element, int hidden) {
+  return element < hidden ? element : element & ~(kStepElements - 1);
+}
+
 /// A lane's elements of one piece: kSpan times eight of kBytes each. Those of the j-th eight are
-/// j * kStepElements behind the first.
+/// j * kStepElements behind the first. What lies behind the end of a row is not written, and is read, if at
+/// all, from within() it.
 template <int kBytes, int kSpan>
 struct Elements {
+  static constexpr int kElementBytes = kBytes;
   static constexpr int kWords = kBytes / 2;
   uint4 word[kSpan][kWords];
 
-  __device__ __forceinline__ void load(const std::byte* row, int element, int hidden,
-                                       bool aligned) {
-    each(element, hidden,
-         [&](int j, int i, int byte) { word[j][i] = load_bytes<kBytes>(row + byte, aligned); });
+  __device__ __forceinline__ void load(const std::byte* at, int element, int hidden, bool aligned) {
+    each<false>(element, hidden, [&](int j, int i, int byte) {
+      word[j][i] = load_bytes<kBytes>(at + byte, aligned);
+    });
   }
   __device__ __forceinline__ void floats(int j, float (&v)[kLaneElements], DType dtype) const {
     if constexpr (kBytes == 2) {
@@ -116,7 +134,7 @@ struct Elements {
     }
   }
 
-  // As packets of the combine codec.
+  // As packets of the combine codec, from the lane's first one on.
   __device__ __forceinline__ void encode(int j, const float (&v)[kLaneElements], DType dtype) {
     if constexpr (kBytes == 2) {
       word[j][0] = halves_of_floats(v, dtype);
@@ -130,14 +148,16 @@ struct Elements {
       }
     }
   }
-  __device__ __forceinline__ void take(std::byte* row, int element, int hidden) {
-    each(element, hidden, [&](int j, int i, int byte) { word[j][i] = load_packet(row + byte); });
+  __device__ __forceinline__ void take(const std::byte* at, int element, int hidden) {
+    each<false>(element, hidden,
+                [&](int j, int i, int byte) { word[j][i] = load_packet(at + byte); });
   }
-  __device__ __forceinline__ void push(std::byte* row, int element, int hidden) const {
-    each(element, hidden, [&](int j, int i, int byte) { store_packet(row + byte, word[j][i]); });
+  __device__ __forceinline__ void push(std::byte* at, int element, int hidden) const {
+    each<true>(element, hidden,
+               [&](int j, int i, int byte) { store_packet(at + byte, word[j][i]); });
   }
-  __device__ __forceinline__ void clear(std::byte* row, int element, int hidden) const {
-    each(element, hidden, [&](int, int, int byte) { clear_packet(row + byte); });
+  __device__ __forceinline__ void clear(std::byte* at, int element, int hidden) const {
+    each<true>(element, hidden, [&](int, int, int byte) { clear_packet(at + byte); });
   }
   __device__ __forceinline__ bool empty() const {
     bool any = false;
@@ -150,14 +170,14 @@ struct Elements {
   }
 
  private:
-  template <typename Work>
+  template <bool kFirstToo, typename Work>
   __device__ __forceinline__ static void each(int element, int hidden, Work work) {
 #pragma unroll
     for (int j = 0; j < kSpan; ++j) {
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
-        if (element + j * kStepElements < hidden) {
-          work(j, i, (element + j * kStepElements) * kBytes + i * 16);
+        if ((!kFirstToo && j == 0) || element + j * kStepElements < hidden) {
+          work(j, i, j * kStepElements * kBytes + i * 16);
         }
       }
     }
@@ -177,6 +197,8 @@ struct CombineTraits {
   using Output = Elements<kCodecSize, kSpan>;
   /// Whether weights may be given to combine.
   static constexpr bool kWeights = kWeightsCome;
+  /// The same with pieces of one step, as the receive half takes them: then four ranks fit into registers.
+  using OneStep = CombineTraits<kInputSize, kCodecSize, 1, kSingleChain, kCommonCase, kWeightsCome>;
 
   // Common calls are those of bf16.
   static __device__ DType y_dtype(const CombineArgs& a) {
@@ -186,8 +208,12 @@ struct CombineTraits {
   static __device__ DType out_dtype(const CombineArgs& a) {
     return kCommon ? DType::bf16 : a.out_dtype;
   }
-  static __device__ std::byte* row(const Grid& grid, int row) {
-    return kCommon ? grid.base + row * grid.row_stride : row_at(grid, row);
+  /// Rows of common calls are no longer than 2^31 bytes, and there are no gaps between slabs.
+  static __device__ __forceinline__ std::byte* row(const Grid& grid, int row, int byte) {
+    if (!kCommon) return row_at(grid, row) + byte;
+    return grid.base + byte +
+           static_cast<std::uint64_t>(static_cast<std::uint32_t>(row)) *
+               static_cast<std::uint32_t>(grid.row_stride);
   }
 };
 
@@ -215,7 +241,7 @@ struct Silence {
 };
 __device__ __forceinline__ Silence listen(const Combine& c, std::uint32_t ranks,
                                           Patience& patience) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
   bool silent = false;
   bool gone = false;
   if (((ranks >> lane) & 1U) != 0) {
@@ -273,11 +299,12 @@ struct HomeToken {
   std::uint32_t answered = 0;
 };
 
-/// A token, and the ranks that it went to.
+/// A token, and the ranks that it went to. Of a handle that may be another's: ids of no expert are none.
 __device__ __forceinline__ HomeToken read_token(const Combine& c, int token, int lane,
                                                 std::uint32_t& ranks) {
   HomeToken home;
   if (lane < c.g.top_k) home.expert = c.handle.topk_ids()[token * c.g.top_k + lane];
+  if (home.expert >= c.g.experts) home.expert = -1;
   if (home.expert >= 0) home.owner = owner_of(c.g, home.expert).rank;
   home.expected = lanes_with(home.expert >= 0);
   ranks = __reduce_or_sync(~0U, home.owner >= 0 ? 1U << home.owner : 0U);

@@ -36,7 +36,7 @@ __device__ __forceinline__ void finish_token(const Combine& c, const HomeToken& 
     const float surviving = ordered_sum(read_weight(c, token, lane), home.answered);
     if (lane == 0) a.surviving_weight[token * a.surviving_stride] = surviving;
   }
-  std::byte* const out = Traits::row(a.out, token);
+  std::byte* const out = Traits::row(a.out, token, 0);
 #pragma unroll
   for (int j = 0; j < Traits::kSpan; ++j) {
     const int element = step * Traits::kStep + j * kStepElements + lane * kLaneElements;
@@ -69,83 +69,130 @@ __device__ __forceinline__ void finish_token(const Combine& c, const HomeToken& 
   }
 }
 
+/// What is known of a piece of a token: its sum so far, and of this lane's route whether it was answered.
+template <typename Traits>
+struct Sum {
+  float of[Traits::kSpan][kLaneElements] = {};
+  std::uint32_t answered = 0;
+};
+
+/// Ranks that a warp awaits at a time.
+template <typename Traits>
+inline constexpr int kRanksAtOnce = 4 / Traits::kSpan;
+
+/// Awaits the partial sums of the first few of `ranks`, and adds them. owner: of this lane's route.
+template <typename Traits, bool kRecords>
+__device__ __forceinline__ void sum_ranks(const Combine& c, int owner, int token, int step,
+                                          std::uint32_t ranks, Patience& patience,
+                                          Recorder<kRecords>& recorder, Sum<Traits>& sum,
+                                          int lane) {
+  constexpr int kRanks = kRanksAtOnce<Traits>;
+  const Geometry& g = c.g;
+  const int element = step * Traits::kStep + lane * kLaneElements;
+  std::byte* const from = in_at(g, 0, g.layout.combine_row(c.bank, c.slot(token, 0))) +
+                          within(element, g.hidden) * Traits::Output::kElementBytes;
+  // Lane r: where rank r answers.
+  const std::byte* const answer_at =
+      in_at(g, lane < g.ranks ? lane : 0, g.layout.answer(c.bank, token));
+  typename Traits::Output packets[kRanks] = {};
+  int rank[kRanks];  // Those that there are not: the first one again.
+  std::uint32_t awaited = 0;
+#pragma unroll
+  for (int i = 0; i < kRanks; ++i) {
+    rank[i] = ranks != 0 ? __ffs(static_cast<int>(ranks)) - 1 : rank[0];
+    awaited |= ranks & (~ranks + 1);
+    ranks &= ranks - 1;
+  }
+  const bool asked = ((awaited >> lane) & 1U) != 0;
+  std::uint32_t given_up = 0;
+  std::uint32_t answered = 0;  // Lane r: by rank r.
+#pragma unroll 1
+  for (;;) {
+    // Pair with the stores of send_record() of the peers.
+    const uint4 answer = load_packet(answer_at);
+    bool empty = false;
+#pragma unroll
+    for (int i = 0; i < kRanks; ++i) {
+      packets[i].take(from + g.layout.lane(rank[i]), element, g.hidden);
+    }
+#pragma unroll
+    for (int i = 0; i < kRanks; ++i) empty = empty || packets[i].empty();
+    const bool come = answer.x == c.tag;
+    answered = come && answer.z == c.signature ? answer.y : 0;
+    const bool tired = patience.weary();
+    // Nothing of a rank comes if it answers that: rare, as is all that follows.
+    const std::uint32_t silent = lanes_with(asked && come && answered == 0) | given_up;
+    if (__all_sync(~0U, !empty && (come || !asked))) break;
+    if (silent == 0 && !tired) continue;
+    const std::uint32_t late = awaited & ~lanes_with(come) & ~given_up;
+    std::uint32_t lacking = late;
+#pragma unroll
+    for (int i = 0; i < kRanks; ++i) {
+      const bool waits = (((late | silent) >> rank[i]) & 1U) == 0 && packets[i].empty();
+      if (__any_sync(~0U, waits)) lacking |= 1U << rank[i];
+    }
+    if (lacking == 0) break;
+    if (!tired) continue;
+    const Silence silence = listen(c, lacking, patience);
+    given_up |= (silence.silent & late) | silence.gone;
+  }
+  recorder.mark(Phase::wait);
+  std::uint32_t given = awaited & lanes_with(answered != 0) & ~given_up;
+  const std::uint32_t by_owner = __shfl_sync(~0U, answered, owner & 31);
+  if (owner >= 0 && ((given >> owner) & 1U) != 0 && ((by_owner >> lane) & 1U) != 0) {
+    sum.answered = 1;
+  }
+#pragma unroll
+  for (int turn = 0; turn < kRanks; ++turn) {
+    const int i = mutant(KernelMutant::ranks_descending) ? kRanks - 1 - turn : turn;
+    if (((given >> rank[i]) & 1U) == 0) continue;
+    given &= ~(1U << rank[i]);
+    packets[i].clear(from + g.layout.lane(rank[i]), element, g.hidden);
+#pragma unroll
+    for (int j = 0; j < Traits::kSpan; ++j) {
+      float v[kLaneElements];
+      packets[i].floats(j, v, Traits::codec(c.a));
+#pragma unroll
+      for (int e = 0; e < kLaneElements; ++e) sum.of[j][e] = sum.of[j][e] + v[e];
+    }
+  }
+}
+
+/// The same of all of `ranks`, where there are more than a warp awaits at a time: those who wait for the
+/// first ones should not hold a sum in registers.
+template <typename Traits, bool kRecords>
+__device__ __noinline__ Sum<Traits> sum_further_ranks(Combine c, int owner, int token, int step,
+                                                      std::uint32_t ranks, Patience patience,
+                                                      Recorder<kRecords> recorder,
+                                                      Sum<Traits> sum) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll 1
+  while (ranks != 0) {
+    sum_ranks<Traits>(c, owner, token, step, ranks, patience, recorder, sum, lane);
+#pragma unroll
+    for (int i = 0; i < kRanksAtOnce<Traits>; ++i) ranks &= ranks - 1;
+  }
+  return sum;
+}
+
 /// A piece of one token whose partial sums come from its ranks.
 template <typename Traits, bool kRecords>
 __device__ __forceinline__ void sum_token(const Combine& c, int token, int step, Patience& patience,
                                           Recorder<kRecords>& recorder, int lane) {
-  constexpr int kRanks = 4 / Traits::kSpan;  // awaited at a time
-  const Geometry& g = c.g;
-  const int element = step * Traits::kStep + lane * kLaneElements;
   std::uint32_t ranks = 0;
   HomeToken home = read_token(c, token, lane, ranks);
   ranks &= ~c.suspects;
-  const std::uint32_t row = g.layout.combine_row(c.bank, c.slot(token, 0));
-  // Lane r: where rank r answers.
-  const std::byte* const answer_at =
-      in_at(g, lane < g.ranks ? lane : 0, g.layout.answer(c.bank, token));
-  float sum[Traits::kSpan][kLaneElements] = {};
-#pragma unroll 1
-  while (ranks != 0) {
-    typename Traits::Output packets[kRanks];
-    int rank[kRanks];  // below zero: none
-    std::uint32_t awaited = 0;
+  Sum<Traits> sum;
+  if (ranks != 0) {
+    sum_ranks<Traits>(c, home.owner, token, step, ranks, patience, recorder, sum, lane);
 #pragma unroll
-    for (int i = 0; i < kRanks; ++i) {
-      rank[i] = __ffs(static_cast<int>(ranks)) - 1;
-      awaited |= ranks & (~ranks + 1);
-      ranks &= ranks - 1;
-    }
-    std::uint32_t given = 0;  // Ranks whose sum comes.
-    std::uint32_t given_up = 0;
-    std::uint32_t answered = 0;  // Lane r: by rank r.
-#pragma unroll 1
-    for (;;) {
-      // Pair with the stores of send_record() of the peers.
-      const uint4 answer = load_packet(answer_at);
-#pragma unroll
-      for (int i = 0; i < kRanks; ++i) {
-        packets[i] = {};
-        if (rank[i] >= 0) packets[i].take(in_at(g, rank[i], row), element, g.hidden);
-      }
-      const bool come = answer.x == c.tag;
-      const std::uint32_t late = awaited & ~lanes_with(come);
-      answered = come && answer.z == c.signature ? answer.y : 0;
-      given = awaited & lanes_with(answered != 0) & ~given_up;
-      bool here = true;
-#pragma unroll
-      for (int i = 0; i < kRanks; ++i) {
-        here = here && (rank[i] < 0 || ((given >> rank[i]) & 1U) == 0 || !packets[i].empty());
-      }
-      if (__all_sync(~0U, here && (late & ~given_up) == 0)) break;
-      if (!patience.weary()) continue;
-      std::uint32_t lacking = late & ~given_up;
-#pragma unroll
-      for (int i = 0; i < kRanks; ++i) {
-        const bool waits = rank[i] >= 0 && ((given >> rank[i]) & 1U) != 0;
-        if (__any_sync(~0U, waits && packets[i].empty())) lacking |= 1U << rank[i];
-      }
-      const Silence silence = listen(c, lacking, patience);
-      given_up |= (silence.silent & late) | silence.gone;
-    }
-    recorder.mark(Phase::wait);
-    const std::uint32_t by_owner = __shfl_sync(~0U, answered, home.owner & 31);
-    home.answered |= lanes_with(home.owner >= 0 && ((given >> home.owner) & 1U) != 0 &&
-                                ((by_owner >> lane) & 1U) != 0);
-#pragma unroll
-    for (int at = 0; at < kRanks; ++at) {
-      const int i = mutant(KernelMutant::ranks_descending) ? kRanks - 1 - at : at;
-      if (rank[i] < 0 || ((given >> rank[i]) & 1U) == 0) continue;
-      packets[i].clear(in_at(g, rank[i], row), element, g.hidden);
-#pragma unroll
-      for (int j = 0; j < Traits::kSpan; ++j) {
-        float v[kLaneElements];
-        packets[i].floats(j, v, Traits::codec(c.a));
-#pragma unroll
-        for (int e = 0; e < kLaneElements; ++e) sum[j][e] = sum[j][e] + v[e];
-      }
+    for (int i = 0; i < kRanksAtOnce<Traits>; ++i) ranks &= ranks - 1;
+    if (ranks != 0) {
+      sum = sum_further_ranks<Traits>(c, home.owner, token, step, ranks, patience, recorder, sum);
     }
   }
-  finish_token<Traits>(c, home, token, step, sum, lane);
+  home.answered = lanes_with(sum.answered != 0);
+  finish_token<Traits>(c, home, token, step, sum.of, lane);
   recorder.mark(Phase::sum);
 }
 
@@ -166,7 +213,8 @@ __device__ __forceinline__ void chain_token(const Combine& c, int token, int ste
     if (__ffs(static_cast<int>(same)) - 1 != k) continue;  // Took part at its lowest route.
     const int rank = __shfl_sync(~0U, home.owner, k);
     if (((c.suspects >> rank) & 1U) != 0) continue;
-    std::byte* const row = in_at(g, rank, g.layout.combine_row(c.bank, c.slot(token, k)));
+    std::byte* const row = in_at(g, rank, g.layout.combine_row(c.bank, c.slot(token, k))) +
+                           within(element, g.hidden) * Traits::Output::kElementBytes;
     typename Traits::Output packets = {};
     bool answered = false;
 #pragma unroll 1

@@ -7,19 +7,31 @@
 /// combine, send half: the expert's rank forms one partial sum per record and pushes it home.
 namespace sluice::engine::cuda {
 
-/// Weights that were given to combine, to the ranks of their experts. A token by one warp.
-__device__ __forceinline__ void send_weights(const Combine& c, int token, int lane) {
+/// Weights of one token that were given to combine: lane k has route k.
+struct GivenWeights {
+  HomeToken from;
   std::uint32_t ranks = 0;
-  const HomeToken from = read_token(c, token, lane, ranks);
-  const float weight = read_weight(c, token, lane);
+  float weight = 0.0F;
+};
+__device__ __forceinline__ GivenWeights read_given(const Combine& c, int token, int lane) {
+  GivenWeights given;
+  given.from = read_token(c, token, lane, given.ranks);
+  given.weight = read_weight(c, token, lane);
+  return given;
+}
+
+/// Sends them to the ranks of their experts. A token by one warp.
+__device__ __forceinline__ void send_weights(const Combine& c, const GivenWeights& given, int token,
+                                             int lane) {
+  const std::uint32_t ranks = given.ranks & ~c.suspects;
+  for_each_peer(c.g, ranks, [&](int rank) {
+    send_weights_to(c, out_at(c.g, rank, c.g.layout.weight(c.bank, token)),
+                    given.from.owner == rank ? given.weight : 0.0F, lane);
+  });
   if (lane == 0) {
-    const int others = __popc(ranks & ~c.suspects & ~(1U << c.g.rank));
+    const int others = __popc(ranks & ~(1U << c.g.rank));
     count_bytes(c.g, protocol::Kind::combine, others * c.g.layout.weight_packets() * 16);
   }
-  for_each_peer(c.g, ranks & ~c.suspects, [&](int rank) {
-    send_weights_to(c, out_at(c.g, rank, c.g.layout.weight(c.bank, token)),
-                    from.owner == rank ? weight : 0.0F, lane);
-  });
 }
 
 /// The routes of a record whose rows are summed.
@@ -45,11 +57,13 @@ class Rows {
   /// Asks for the next rows, of the lanes in `left`.
   __device__ __forceinline__ void ask(const CombineArgs& a, int own_row, std::uint32_t left,
                                       int element) {
+    const int hidden = a.geometry.hidden;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       const int row = __shfl_sync(~0U, own_row, (__ffs(static_cast<int>(left)) - 1) & 31);
       if (left != 0) {
-        y_[i].load(Traits::row(a.y, row), element, a.geometry.hidden, Traits::kCommon || a.aligned);
+        y_[i].load(Traits::row(a.y, row, within(element, hidden) * Traits::kInput), element, hidden,
+                   Traits::kCommon || a.aligned);
       }
       left &= left - 1;
     }
@@ -58,10 +72,10 @@ class Rows {
       const int row = __shfl_sync(~0U, own_row, (__ffs(static_cast<int>(left)) - 1) & 31);
       if (left == 0) break;
       left &= left - 1;
-      const std::byte* const at = Traits::row(a.y, row) + element * Traits::kInput;
+      const std::byte* const at = Traits::row(a.y, row, element * Traits::kInput);
 #pragma unroll
       for (int j = 0; j < Traits::kSpan; ++j) {
-        if (element + j * kStepElements < a.geometry.hidden) {
+        if (element + j * kStepElements < hidden) {
           copy_async(&staged(i, j), at + j * kStepElements * Traits::kInput);
         }
       }
@@ -160,6 +174,7 @@ __device__ __forceinline__ void send_record(const Combine& c, Record record, Row
   }
 
   const int element = step * Traits::kStep + lane * kLaneElements;
+  const int byte = element * Traits::Output::kElementBytes;
   typename Traits::Output packets;
   if constexpr (Traits::kSingle) {
     if (step == 0 && lane == 0 && home != g.rank) {
@@ -170,14 +185,16 @@ __device__ __forceinline__ void send_record(const Combine& c, Record record, Row
     for (std::uint32_t left = stored; left != 0; left &= left - 1) {
       const int k = __ffs(static_cast<int>(left)) - 1;
       typename Traits::Input y;
-      y.load(row_at(a.y, __shfl_sync(~0U, record.row, k)), element, g.hidden,
-             Traits::kCommon || a.aligned);
+      y.load(
+          row_at(a.y, __shfl_sync(~0U, record.row, k)) + within(element, g.hidden) * Traits::kInput,
+          element, g.hidden, a.aligned);
       float v[kLaneElements];
       y.floats(0, v, a.y_dtype);
       packets.encode(0, v, a.codec);
-      packets.push(out_at(g, home, g.layout.combine_row(c.bank, c.slot(token, k))), element,
+      packets.push(out_at(g, home, g.layout.combine_row(c.bank, c.slot(token, k))) + byte, element,
                    g.hidden);
     }
+    ask_next();
   } else {
     std::uint32_t left = summed_routes(c, record);
     if (left == 0) return ask_next();
@@ -192,7 +209,7 @@ __device__ __forceinline__ void send_record(const Combine& c, Record record, Row
     for (int j = 0; j < Traits::kSpan; ++j) packets.encode(j, sum[j], Traits::codec(a));
     recorder.mark(Phase::sum);
     ask_next();
-    packets.push(out_at(g, home, g.layout.combine_row(c.bank, c.slot(token, 0))), element,
+    packets.push(out_at(g, home, g.layout.combine_row(c.bank, c.slot(token, 0))) + byte, element,
                  g.hidden);
     recorder.mark(Phase::put);
   }

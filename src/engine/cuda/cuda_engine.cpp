@@ -394,6 +394,8 @@ class CudaEngine final : public Engine {
       args.y = grid_of(request.y);
       args.y_slabs = request.y.dims == 3;
       args.y_rows = request.y.shape[args.y_slabs ? 1 : 0];
+      const std::int64_t slabs = args.y_slabs ? request.y.shape[0] : 1;
+      args.y_last_row = static_cast<int>(slabs * args.y_rows) - 1;
       args.y_dtype = request.y.dtype;
       args.aligned = aligned(args.y);
     }
@@ -440,11 +442,14 @@ class CudaEngine final : public Engine {
   }
 
   /// Tokens up to which latency counts more than evenly used links.
-  static constexpr int kFewTokens = 32;
+  static constexpr int kFewDispatched = 32;
+  static constexpr int kFewCombined = 16;
+  /// Tokens up to which one block per multiprocessor is enough.
+  static constexpr int kOneBlock = 32;
 
-  /// One block per multiprocessor for few tokens, two for many.
-  int blocks_for(int tokens, int per_processor) const noexcept {
-    const int wanted = resources_.processors * (tokens <= kFewTokens ? 1 : 2);
+  /// Two per multiprocessor where one would not do.
+  int blocks_for(bool one, int per_processor) const noexcept {
+    const int wanted = resources_.processors * (one ? 1 : 2);
     // Ranks that share the GPU leave as much as each of them takes: whatever a rank queues between its
     // calls must run while the others wait for it.
     const int parts = resources_.sharers == 1 ? 1 : resources_.sharers + 1;
@@ -459,18 +464,18 @@ class CudaEngine final : public Engine {
     // Whatever goes wrong before it, the launch is tried: without it this rank's epoch falls behind.
     Status status = guard.status();
     if (status.ok()) status = order_.follow(static_cast<cudaStream_t>(stream));
-    args.many = args.tokens > kFewTokens;
+    args.many = args.tokens > (std::is_same_v<Args, DispatchArgs> ? kFewDispatched : kFewCombined);
     Launch launch;
     launch.stream = stream;
     // The next launch of one rank must not take the room of another rank's, for which it waits.
     launch.overlap = resources_.sharers == 1;
     Status launched;
     if constexpr (std::is_same_v<Args, DispatchArgs>) {
-      launch.blocks = blocks_for(args.tokens, dispatch_blocks_per_processor(args));
+      launch.blocks = blocks_for(args.tokens <= kOneBlock, dispatch_blocks_per_processor(args));
       launched = cuda_status(static_cast<cudaError_t>(launch_dispatch(args, launch)),
                              "launching dispatch");
     } else {
-      launch.blocks = blocks_for(args.tokens, combine_blocks_per_processor(args));
+      launch.blocks = blocks_for(args.tokens <= kOneBlock, combine_blocks_per_processor(args));
       launched =
           cuda_status(static_cast<cudaError_t>(launch_combine(args, launch)), "launching combine");
     }

@@ -27,13 +27,23 @@ __device__ __noinline__ bool goes_along(const DispatchArgs* a) {
 /// Blocks that describe records, unless there are very many tokens.
 constexpr int kDescribers = 9;
 
-/// Which places of the routes' walk a herald sends headers of: all but the first one, if there are
+/// Places of the routes' walk that one herald sends headers of. What a multiprocessor sends has its share
+/// of the links once all send: headers, for which everybody waits, should not need more than that.
+constexpr int kHeraldPlaces = 128;
+
+/// Which of them a thread has: the herald's share is that of all but the first one, if there are
 /// several, which has counts and cells to send.
 struct HeaderShare {
-  int index;
-  int of;
-  __device__ __forceinline__ explicit HeaderShare(const Crew& crew)
-      : index(crew.heralds == 1 ? crew.herald : crew.herald - 1), of(max(crew.heralds - 1, 1)) {}
+  bool any;
+  int first;
+  int step;
+  __device__ __forceinline__ HeaderShare(const Crew& crew, int warp, int lane) {
+    const int index = crew.heralds == 1 ? crew.herald : crew.herald - 1;
+    const int of = max(crew.heralds - 1, 1);
+    any = crew.herald >= 0 && index >= 0;
+    first = (warp * of + index) * 32 + lane;
+    step = of * kBlockThreads;
+  }
 };
 
 /// What heralds send. By a whole block.
@@ -44,15 +54,14 @@ __device__ __forceinline__ void send_heralds(const DispatchArgs& a, const RouteT
                                              int warp, int lane) {
   const Geometry& g = a.geometry;
   const std::uint32_t skipped = shared.block.suspects;
-  const HeaderShare share(crew);
-  if (share.index >= 0 && (kCommon || !a.cached)) {
+  const HeaderShare share(crew, warp, lane);
+  if (share.any && (kCommon || !a.cached)) {
     if (table.words != 0) {
-      send_headers<kCommon>(a, table, shared.repeats,
-                            share.index * kBlockThreads + static_cast<int>(threadIdx.x),
-                            share.of * kBlockThreads, weight, stamp, skipped);
+      send_headers<kCommon>(a, table, shared.repeats, share.first, share.step, weight, stamp,
+                            skipped);
     } else {
-      send_headers_slowly<kCommon>(&a, table.masks, table.tokens, share.index * kBlockWarps,
-                                   share.of * kBlockWarps, stamp, skipped);
+      send_headers_slowly<kCommon>(&a, table.masks, table.tokens, share.first / 32, share.step / 32,
+                                   stamp, skipped);
     }
   }
   if (crew.herald != 0) return;
@@ -76,9 +85,33 @@ __device__ __forceinline__ void send_heralds(const DispatchArgs& a, const RouteT
   if (lane == 0 && bytes != 0) count_bytes(g, Kind::dispatch, bytes);
 }
 
-/// A worker's share of what comes.
+/// Asks for what is needed first, before it may be read.
+template <typename Encoder>
+__device__ __forceinline__ void prefetch_inputs(const DispatchArgs& a, bool heralds, int task,
+                                                int send_tasks, int shift, int places, int lane) {
+  const int token = quotient(task, a.units_divisor);
+  if (task < send_tasks) {
+    const int unit = task - token * static_cast<int>(a.units_divisor.divisor);
+    const int byte = unit * window::kUnitElements * 2 + lane * 32;  // A sector for every lane.
+    if (byte < a.geometry.hidden * 2) prefetch(row_of<true>(a.x, token) + byte);
+    if (lane == 0) prefetch(id_at(a, token, 0));
+  }
+  if (!heralds) return;
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at < places; at += kBlockThreads) {
+    const int k = at & ((1 << shift) - 1);
+    prefetch(id_at(a, at >> shift, k));
+    if (a.weights != nullptr && k < a.geometry.top_k) prefetch(weight_at(a, at >> shift, k));
+  }
+}
+
+/// Of so many workers, one sends where there are many tokens, and the others take: while stores to peers wait
+/// for the links, loads of the same multiprocessor wait behind them.
+constexpr int kSplit = 4;
+
+/// A warp's share of what comes: from a first task on, every so many.
 template <int kSpan, typename Encoder, bool kRecords>
-__device__ __forceinline__ void take_records(const Receipt& r, int warps, int place,
+__device__ __forceinline__ void take_records(const Receipt& r, int first, int warps,
                                              const std::int32_t* bases,
                                              Recorder<kRecords>& recorder, int lane) {
   const DispatchArgs& a = r.a;
@@ -88,7 +121,7 @@ __device__ __forceinline__ void take_records(const Receipt& r, int warps, int pl
   if (!Encoder::kCommon && a.cached) {
     const int tasks = static_cast<int>(r.handle.source_offsets()[g.ranks]) * units;
 #pragma unroll 1
-    for (int task = warps - 1 - place; task < tasks; task += warps) {
+    for (int task = first; task < tasks; task += warps) {
       const int record = quotient(task, a.units_divisor);
       take_cached<Encoder>(r, record, task - record * units, lane);
     }
@@ -96,9 +129,8 @@ __device__ __forceinline__ void take_records(const Receipt& r, int warps, int pl
   }
   int limit = g.layout.shape().tokens;
   const bool same_source = warps == quotient(warps, g.ranks_divisor) * g.ranks;
-  // From the other end: warps with nothing to send are the first to take.
 #pragma unroll 1
-  for (int task = warps - 1 - place;; task += warps) {
+  for (int task = first;; task += warps) {
     const int item = quotient(task, g.ranks_divisor);
     const int token = quotient(item * kSpan, a.units_divisor);
     if (token >= limit) break;
@@ -117,8 +149,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   constexpr bool kFew = kCommon && kSpan == 1;
   __shared__ Shared shared;
   const Geometry& g = a.geometry;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
   const bool sends = kCommon || a.halves.send;
   const bool receives = kCommon || a.halves.receive;
   const bool cached = !kCommon && a.cached;
@@ -141,13 +173,18 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   // A warp for each of the records that come, but not too many: they are workers less.
   const int records = (tokens * g.ranks + kBlockWarps - 1) / kBlockWarps;
   const int describers = min(records, max(kDescribers, 1 + tokens / kBlockWarps));
-  const Crew crew(1 + (places + kBlockThreads - 1) / kBlockThreads, 1 + max(describers, 1));
+  const Crew crew(1 + (places + kHeraldPlaces - 1) / kHeraldPlaces, 1 + max(describers, 1));
   auto* const bases = reinterpret_cast<std::int32_t*>(shared_memory);
   // Pieces are numbered so that neighbours are on different multiprocessors.
   const int units = static_cast<int>(a.units_divisor.divisor);
   const int warps = crew.workers * kBlockWarps;
   const int place = warp * crew.workers + crew.block;
-  const int send_tasks = crew.works && rows ? tokens * units : 0;
+  const bool split = kCommon && a.many && crew.workers >= kSplit;
+  const int senders = split ? crew.workers / kSplit : crew.workers;
+  const bool sender = crew.block < senders;
+  const int send_step = senders * kBlockWarps;
+  const int send_place = warp * senders + crew.block;
+  const int send_tasks = sender && rows ? tokens * units : 0;
   if (crew.herald >= 0 || crew.keeper >= 0) {
     if (threadIdx.x == 0) {
       shared.bad_routes = shared.overflow_rows = 0;
@@ -162,6 +199,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     }
     __syncthreads();
   }
+  if constexpr (kCommon && !kFew) {
+    prefetch_inputs<Encoder>(a, crew.herald >= 0, send_place, send_tasks, table.shift, places,
+                             lane);
+  }
   await_previous();
   recorder.ready();
 
@@ -170,7 +211,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   std::uint32_t tag = 0;
   std::uint32_t skipped = 0;
   int bank = 0;
-  int task = place;
+  int task = send_place;
 #pragma unroll 1
   for (bool opened = false;; opened = true) {
     const int token = quotient(task, a.units_divisor);
@@ -182,14 +223,14 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       id = load_route<kCommon>(a, token, lane);
     }
     if (!opened) {
-      const HeaderShare share(crew);
-      const int header = share.index * kBlockThreads + static_cast<int>(threadIdx.x);
+      const HeaderShare share(crew, warp, lane);
       float weight = 0.0F;
-      if (crew.herald >= 0 && share.index >= 0 && header < places) {
-        weight = route_weight(a, header >> table.shift, header & ((1 << table.shift) - 1));
+      if (share.any && share.first < places) {
+        weight =
+            route_weight(a, share.first >> table.shift, share.first & ((1 << table.shift) - 1));
       }
       if (warp == kOpenWarp) open(g, Kind::dispatch, sends, a.timeout_ns, lane, shared.block);
-      if (crew.herald >= 0) note_routes<kCommon>(a, table, &shared.repeats);
+      if (crew.herald >= 0) note_routes<kCommon, kFew ? 1 : 2>(a, table, &shared.repeats);
       if (crew.keeper == 0 && sends && receives && !cached) {
         const bool writes = kCommon || a.handle != nullptr;
         const HandleArrays handle{a.handle, &a.handle_layout};
@@ -223,7 +264,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     recorder.mark(Phase::quantise);
     encoded.send(a, ranks_of(g, id) & ~skipped, token, unit, bank, lane);
     recorder.mark(Phase::put);
-    task += warps;
+    task += send_step;
   }
 
   if (!receives && !cached && crew.herald == 0) {
@@ -241,8 +282,11 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       number_rows(receipt, bases, false, shared, patience);
       recorder.mark(Phase::count);
     }
-    if (crew.works && rows && !drop) {
-      take_records<kSpan, Encoder>(receipt, warps, place, bases, recorder, lane);
+    if (crew.works && rows && !drop && !(split && sender)) {
+      // From the other end: warps with nothing to send are the first to take.
+      const int takers = split ? crew.workers - senders : crew.workers;
+      const int first = split ? warp * takers + crew.block - senders : warps - 1 - place;
+      take_records<kSpan, Encoder>(receipt, first, takers * kBlockWarps, bases, recorder, lane);
       if (!kCommon && a.zero_padding) zero_padding(&receipt, warps, place, bases);
     }
   }
@@ -298,16 +342,24 @@ Kernel kernel_for(const DispatchArgs& a) {
   return out == DType::f32 ? general_kernel<ConvertEncoder<4>> : general_kernel<ConvertEncoder<2>>;
 }
 
-std::size_t shared_bytes(const DispatchArgs& a) {
+/// Shared memory with which a multiprocessor has one block of a kernel, and room for one of the next.
+constexpr int kAloneBytes = 51 << 10;
+
+int shared_bytes(const DispatchArgs& a) {
   const Geometry& g = a.geometry;
-  return static_cast<std::size_t>(
-      std::max(RouteTable::bytes(g.experts, a.tokens, route_shift(g.top_k)), 4 * g.local_experts));
+  const int table = RouteTable::bytes(g.experts, a.tokens, route_shift(g.top_k));
+  return std::max({table, 4 * g.local_experts, dispatch_splits(a) ? kAloneBytes : 0});
 }
 
 }  // namespace
 
+bool dispatch_splits(const DispatchArgs& args) {
+  return args.many && is_common(args);
+}
+
 int launch_dispatch(const DispatchArgs& args, const Launch& launch) {
-  return launch_kernel(kernel_for(args), args, launch, shared_bytes(args));
+  return launch_kernel(kernel_for(args), args, launch,
+                       static_cast<std::size_t>(shared_bytes(args)));
 }
 
 int load_dispatch_kernels() {
@@ -324,9 +376,8 @@ int load_dispatch_kernels() {
           args.many = (bits & 2) != 0;
           args.whole_scales = true;
           args.units_divisor = Divisor(2);
-          if (const int error = load_kernel(kernel_for(args), kNoteBytes); error != cudaSuccess) {
-            return error;
-          }
+          const int error = load_kernel(kernel_for(args), std::max(kNoteBytes, kAloneBytes));
+          if (error != cudaSuccess) return error;
         }
       }
     }
@@ -335,7 +386,7 @@ int load_dispatch_kernels() {
 }
 
 int dispatch_blocks_per_processor(const DispatchArgs& args) {
-  return blocks_per_processor(kernel_for(args), shared_bytes(args));
+  return blocks_per_processor(kernel_for(args), static_cast<std::size_t>(shared_bytes(args)));
 }
 
 }  // namespace sluice::engine::cuda

@@ -11,8 +11,8 @@ namespace sluice::engine::cuda {
 static __device__ __noinline__ void drain_rows(const DispatchArgs* a, std::uint32_t tag, int bank,
                                                std::uint32_t sources) {
   const Geometry& g = a->geometry;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
   Patience patience(g, a->timeout_ns);
 #pragma unroll 1
   for (; sources != 0; sources &= sources - 1) {

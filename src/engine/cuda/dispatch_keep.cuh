@@ -251,8 +251,8 @@ static __device__ __noinline__ void copy_handle(const DispatchArgs* a) {
 /// Of one value per thread: the sum of the threads before, and of all.
 static __device__ __noinline__ int2 block_scan(int value) {
   __shared__ int sums[kBlockWarps];
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
   int inclusive = value;
 #pragma unroll 1
   for (int step = 1; step < 32; step *= 2) {

@@ -20,10 +20,9 @@ struct Receipt {
   int bank;
 };
 
-/// Rows of a local expert that come from the sources below `sources`. For any number of lanes, which wait
-/// for different things: the patience is a copy, since that of a warp must be the same in all lanes.
+/// Rows of a local expert that come from the sources below `sources`. For any number of lanes.
 __device__ __forceinline__ int count_rows_from(const Receipt& r, int sources, int expert,
-                                               Patience patience) {
+                                               Patience& patience) {
   constexpr int kAtOnce = 4;
   const std::byte* at = in_at(r.g, 0, r.g.layout.count(r.bank, expert));
   const std::size_t stride = r.g.layout.lane(1);
@@ -184,6 +183,7 @@ __device__ __forceinline__ int row_of_route(const Receipt& r, int source, uint4 
     if (a.layout == Layout::expert_major) begin = numbers.begin(a, expert, lane);
   } else {
     before = count_rows_from(r, Numbers::below(source), expert, patience);
+    patience.agree();  // Lanes waited for different things.
     if (a.layout == Layout::expert_major) begin = bases[expert];
   }
   __syncwarp();

@@ -37,7 +37,7 @@ static __device__ __noinline__ void zero_padding(const Receipt* r, int warps, in
                                                  const std::int32_t* bases) {
   const DispatchArgs& a = r->a;
   const Geometry& g = r->g;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
   const bool slab = a.layout == Layout::expert_slab;
   Patience patience(g, a.timeout_ns);
   if (a.layout == Layout::rank_major) {

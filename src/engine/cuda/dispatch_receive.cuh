@@ -20,7 +20,7 @@ static __device__ __noinline__ int record_index(const DispatchArgs* a, std::uint
                                                 std::uint32_t signature, std::uint32_t suspects,
                                                 int bank, int source, int token) {
   const Geometry& g = a->geometry;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
   // Lane i: the first packet of rank i; lane kPeersMax + i: the i-th packet with bits of the source.
   const int bits = lane - kPeersMax;
   const int first_token = bits == 0 ? 0 : window::kFirstTokens + (bits - 1) * window::kPacketTokens;

@@ -210,10 +210,15 @@ __device__ __forceinline__ uint4 gather_scales(const DispatchArgs& a, float scal
   return make_uint4(packet[0], packet[1], packet[2], packet[3]);
 }
 
+/// Where the weight of route k of a token is, if weights are given.
+__device__ __forceinline__ const float* weight_at(const DispatchArgs& a, int token, int k) {
+  return a.weights + token * a.weights_stride[0] + k * a.weights_stride[1];
+}
+
 /// Lane k: the weight of route k of a token.
 __device__ __forceinline__ float route_weight(const DispatchArgs& a, int token, int lane) {
   if (a.weights == nullptr || lane >= a.geometry.top_k) return 1.0F;
-  return a.weights[token * a.weights_stride[0] + lane * a.weights_stride[1]];
+  return *weight_at(a, token, lane);
 }
 
 /// One unit of a token's row, encoded.
@@ -329,7 +334,7 @@ __device__ __forceinline__ void send_headers(const DispatchArgs& a, const RouteT
                                              const Stamp& stamp, std::uint32_t skipped) {
   const Geometry& g = a.geometry;
   const int places = table.tokens << table.shift;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll 1
   for (int at = first; at - lane < places; at += step) {
     const int token = at >> table.shift;
@@ -350,16 +355,16 @@ __device__ __forceinline__ void send_headers(const DispatchArgs& a, const RouteT
   }
 }
 
-/// The same without notes, where positions cost a walk over all routes: a token by a warp. Rare.
+/// The same without notes, where positions cost a walk over all routes: a token by a warp, from its
+/// `first` one on. Rare.
 template <bool kCommon>
 __device__ __noinline__ void send_headers_slowly(const DispatchArgs* a, const std::uint16_t* masks,
                                                  int tokens, int first, int step, Stamp stamp,
                                                  std::uint32_t skipped) {
   const Geometry& g = a->geometry;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll 1
-  for (int token = first + warp; token < tokens; token += step) {
+  for (int token = first; token < tokens; token += step) {
     const int id = load_route<kCommon>(*a, token, lane);
     const int before = count_before<kCommon>(a, token, id);
     const HeaderRoute route =

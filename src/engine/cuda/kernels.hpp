@@ -228,7 +228,9 @@ struct CombineArgs {
   Grid y;
   bool y_slabs = false;     // [L, slab_rows, H], else [N, H]
   std::int64_t y_rows = 0;  // slab_rows or N
-  Divisor steps_divisor;    // steps of a row
+  int y_last_row = -1;      // of all slabs; -1: none
+  Divisor steps_divisor;    // pieces of a row
+  Divisor taken_divisor;    // the same in the receive half
   DType y_dtype = DType::bf16;
   bool aligned = true;  // Rows of y, out and what is added: 16 bytes at a time.
   bool plain_sum = false;
@@ -269,6 +271,8 @@ struct Launch {
 /// Both return a cudaError_t.
 int launch_dispatch(const DispatchArgs& args, const Launch& launch);
 int launch_combine(const CombineArgs& args, const Launch& launch);
+/// Whether some blocks only send and others only take: each should have a multiprocessor for itself.
+bool dispatch_splits(const DispatchArgs& args);
 /// Blocks of the kernel that fit on one multiprocessor at once; 0 on error.
 int dispatch_blocks_per_processor(const DispatchArgs& args);
 int combine_blocks_per_processor(const CombineArgs& args);

@@ -180,7 +180,7 @@ static __device__ __noinline__ PeerCell await_cells(const Geometry* g, protocol:
                                                     int bank, std::uint32_t tag,
                                                     std::uint32_t signature,
                                                     std::uint64_t timeout_ns) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
   PeerCell cell;
   if (lane < g->ranks) {
     const std::byte* const at = in_at(*g, lane, g->layout.cell(kind, bank));

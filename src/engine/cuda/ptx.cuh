@@ -64,6 +64,11 @@ __device__ __forceinline__ uint4 load16(const void* at) {
   return v;
 }
 
+/// Brings what lies there into the L2, which all see alike: also what may not be read yet.
+__device__ __forceinline__ void prefetch(const void* at) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 /// Copies 16 bytes to shared memory, sometime before await_copies() of the same thread.
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
   const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));

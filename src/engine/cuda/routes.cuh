@@ -13,6 +13,12 @@ inline constexpr int kTokenWords = kTokensMax / 32;
 inline constexpr int kNoRoute = -1;
 inline constexpr int kBadRoute = -2;
 
+/// Where the id of route k of a token is.
+__device__ __forceinline__ const void* id_at(const DispatchArgs& a, int token, int k) {
+  const std::int64_t offset = token * a.ids_stride[0] + k * a.ids_stride[1];
+  return static_cast<const std::byte*>(a.ids) + offset * (a.ids64 ? 8 : 4);
+}
+
 /// The id of route k of a token, checked.
 template <bool kCommon>
 __device__ __forceinline__ int load_route(const DispatchArgs& a, int token, int k) {
@@ -21,9 +27,9 @@ __device__ __forceinline__ int load_route(const DispatchArgs& a, int token, int 
       a.mask[token * a.mask_stride[0] + k * a.mask_stride[1]] == 0) {
     return kNoRoute;
   }
-  const std::int64_t offset = token * a.ids_stride[0] + k * a.ids_stride[1];
-  const std::int64_t id = a.ids64 ? static_cast<const std::int64_t*>(a.ids)[offset]
-                                  : static_cast<const std::int32_t*>(a.ids)[offset];
+  const void* const at = id_at(a, token, k);
+  const std::int64_t id =
+      a.ids64 ? *static_cast<const std::int64_t*>(at) : *static_cast<const std::int32_t*>(at);
   return id < -1 || id >= a.geometry.experts ? kBadRoute : static_cast<int>(id);
 }
 
@@ -98,35 +104,48 @@ __device__ __forceinline__ bool is_duplicate(int id, int lane) {
 }
 
 /// Notes all routes of the table, and whether a token has several to one expert (where there are notes),
-/// by a whole block.
-template <bool kCommon>
+/// by a whole block. kAtOnce: places whose loads a thread does not wait for one by one.
+template <bool kCommon, int kAtOnce>
 __device__ __forceinline__ void note_routes(const DispatchArgs& a, const RouteTable& table,
                                             bool* repeats) {
   const int shift = table.shift;
   const int places = table.tokens << shift;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll 1
-  for (int at = static_cast<int>(threadIdx.x); at - lane < places; at += kBlockThreads) {
-    const int token = at >> shift;
-    const int id = at < places ? load_route<kCommon>(a, token, at & ((1 << shift) - 1)) : kNoRoute;
-    if (table.words != 0) {
-      const std::uint32_t bit = 1U << (token % 32);
-      if (id >= 0 && (atomicOr(&table.notes[id * table.words + token / 32], bit) & bit) != 0) {
-        *repeats = true;
+  for (int first = static_cast<int>(threadIdx.x); first - lane < places;
+       first += kAtOnce * kBlockThreads) {
+    int ids[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = first + i * kBlockThreads;
+      ids[i] =
+          at < places ? load_route<kCommon>(a, at >> shift, at & ((1 << shift) - 1)) : kNoRoute;
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = first + i * kBlockThreads;
+      if (at - lane >= places) break;
+      const int token = at >> shift;
+      const int id = ids[i];
+      if (table.words != 0) {
+        const std::uint32_t bit = 1U << (token % 32);
+        if (id >= 0 && (atomicOr(&table.notes[id * table.words + token / 32], bit) & bit) != 0) {
+          *repeats = true;
+        }
+        if (at < places) table.ids[at] = static_cast<std::int16_t>(id);
+      } else {
+        // Not twice for one token.
+        const std::uint32_t same = __match_any_sync(~0U, id < 0 ? -1 - lane : id | token << 16);
+        if (id >= 0 && __ffs(static_cast<int>(same)) - 1 == lane) atomicAdd(&table.numbers[id], 1);
       }
-      if (at < places) table.ids[at] = static_cast<std::int16_t>(id);
-    } else {
-      // Not twice for one token.
-      const std::uint32_t same = __match_any_sync(~0U, id < 0 ? -1 - lane : id | token << 16);
-      if (id >= 0 && __ffs(static_cast<int>(same)) - 1 == lane) atomicAdd(&table.numbers[id], 1);
-    }
-    std::uint32_t mask = id < 0 ? 0U : 1U << owner_of(a.geometry, id).rank;
+      std::uint32_t mask = id < 0 ? 0U : 1U << owner_of(a.geometry, id).rank;
 #pragma unroll 1
-    for (int step = (1 << shift) / 2; step != 0; step /= 2) {
-      mask |= __shfl_xor_sync(~0U, mask, step);
-    }
-    if (at < places && (at & ((1 << shift) - 1)) == 0) {
-      table.masks[token] = static_cast<std::uint16_t>(mask);
+      for (int step = (1 << shift) / 2; step != 0; step /= 2) {
+        mask |= __shfl_xor_sync(~0U, mask, step);
+      }
+      if (at < places && (at & ((1 << shift) - 1)) == 0) {
+        table.masks[token] = static_cast<std::uint16_t>(mask);
+      }
     }
   }
 }
@@ -135,7 +154,7 @@ __device__ __forceinline__ void note_routes(const DispatchArgs& a, const RouteTa
 /// is no room for notes: over all routes once more. By one warp.
 template <bool kCommon>
 __device__ __noinline__ int count_before(const DispatchArgs* a, int token, int id) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int lane = static_cast<int>(threadIdx.x % 32);
   int position = 0;
 #pragma unroll 1
   for (int other = 0; other < token; ++other) {

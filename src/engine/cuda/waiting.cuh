@@ -26,7 +26,8 @@ __device__ __noinline__ inline std::uint64_t look_up(const Geometry* g, int peer
   return 0;
 }
 
-/// One warp's patience during one operation. Every wait asks it between two polls.
+/// One warp's patience during one operation. Every wait asks it between two polls. Where the lanes of a warp
+/// vote on what they wait for, they must have polled equally often.
 class Patience {
  public:
   __device__ Patience(const Geometry& geometry, std::uint64_t timeout_ns)
@@ -43,6 +44,8 @@ class Patience {
     return false;
   }
   __device__ __forceinline__ bool spent(int peer) { return weary() && look(peer); }
+  /// After lanes have waited each for itself: as often as the first one. By one warp.
+  __device__ __forceinline__ void agree() { polls_ = __shfl_sync(~0U, polls_, 0); }
   /// Since the first look.
   __device__ __forceinline__ std::uint64_t waited_ns() const {
     return start_ == 0 ? 0 : now_ns() - start_;

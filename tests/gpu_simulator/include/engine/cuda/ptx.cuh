@@ -52,6 +52,7 @@ inline uint4 load16(const void* at) {
   return v;
 }
 
+inline void prefetch(const void* /*at*/) {}
 inline void copy_async(void* shared, const void* global) {
   std::memcpy(__builtin_assume_aligned(shared, 16), __builtin_assume_aligned(global, 16), 16);
 }
