@@ -229,6 +229,7 @@ TEST_P(Refusal, OfCombineArguments) {
          a.y.shape[0] = support::place().device() == Device::cpu ? a.y.shape[0] - 1 : 0;
        },
        true},
+      {"y with one row", [](auto& a) { a.y.shape[std::size_t(a.y.dims == 3 ? 1 : 0)] = 1; }, true},
       {"y with an innermost stride of 2",
        [](auto& a) { a.y.strides[std::size_t(a.y.dims - 1)] = 2; }},
       {"y without memory", [](auto& a) { a.y.data = nullptr; }},

@@ -271,11 +271,12 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   };
   // Many: the first sums should not wait until all have asked for their rows.
   if (kAhead) begin();
-  const bool exists = turn <= last_turn && index < records;
+  bool exists = turn <= last_turn && index < records;
   if (exists && !Traits::kSingle) {
     rows.ask(a, record.row, summed_routes(c, record), step * Traits::kStep + lane * kLaneElements);
   }
   if (!kAhead) begin();
+  exists = exists && usable;  // Known by now.
   if (!exists) ask_next();
 #pragma unroll 1
   for (bool asked = exists; asked || next <= last_turn; asked = false) {
