@@ -395,7 +395,8 @@ class CudaEngine final : public Engine {
       args.y_slabs = request.y.dims == 3;
       args.y_rows = request.y.shape[args.y_slabs ? 1 : 0];
       const std::int64_t slabs = args.y_slabs ? request.y.shape[0] : 1;
-      args.y_last_row = static_cast<int>(slabs * args.y_rows) - 1;
+      args.y_last_row = static_cast<int>(
+          std::min<std::int64_t>(slabs * args.y_rows - 1, std::numeric_limits<int>::max()));
       args.y_dtype = request.y.dtype;
       args.aligned = aligned(args.y);
     }
