@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <limits>
-#include <type_traits>
 
 #include "engine/cuda/combine_drain.cuh"
+#include "engine/cuda/combine_order.cuh"
 #include "engine/cuda/combine_receive.cuh"
 #include "engine/cuda/combine_send.cuh"
 
@@ -13,27 +13,6 @@ namespace {
 
 using protocol::CellKind;
 using protocol::Kind;
-
-/// Tokens of a rank up to which latency counts more than evenly used links.
-constexpr int kUnrotatedTokens = 16;
-
-/// In which order a rank goes through its records, from a place that it knows before it may read the
-/// handle: many are served from the next rank's on, so that the ranks do not all send to the same one.
-struct Order {
-  int first;
-  int all;  // There are no more than so many.
-
-  __device__ __forceinline__ explicit Order(const CombineArgs& a)
-      : first(a.tokens > kUnrotatedTokens && a.geometry.rank + 1 < a.geometry.ranks
-                  ? (a.geometry.rank + 1) * a.tokens
-                  : 0),
-        all(a.geometry.ranks * a.tokens) {}
-  /// The handle's record that is the turn-th.
-  __device__ __forceinline__ int record(int turn) const {
-    const int index = turn + first;
-    return index >= all ? index - all : index;
-  }
-};
 
 /// Whether the call's tensors are those that the handle's dispatch calls for.
 __device__ __forceinline__ bool fits(const CombineArgs& a, const window::HandleBrief& brief) {
@@ -99,45 +78,7 @@ __device__ __forceinline__ void keep_books(const Combine& c, bool usable, bool d
 }
 
 /// Rows that do not fit into registers.
-extern __shared__ __align__(16) std::byte shared_rows[];
-
-/// Tasks of a block beyond its warps' first ones, of which a warp takes the next when it has time: some wait
-/// long for what they load or store.
-struct Turns {
-  int send;
-  int receive;
-};
-
-/// Records of the tasks that come second, read in advance.
-struct SecondRecords {
-  int home[kBlockWarps];
-  int token[kBlockWarps];
-  int row[kBlockWarps][32];
-  float weight[kBlockWarps][32];
-
-  __device__ __forceinline__ void put(int at, const Record& record, int lane) {
-    if (lane == 0) {
-      home[at] = record.home;
-      token[at] = record.token;
-    }
-    row[at][lane] = record.row;
-    weight[at][lane] = record.weight;
-  }
-  __device__ __forceinline__ Record get(int at, int lane) const {
-    return {home[at], token[at], row[at][lane], weight[at][lane]};
-  }
-};
-struct NoRecords {
-  __device__ __forceinline__ void put(int, const Record&, int) {}
-  __device__ __forceinline__ Record get(int, int) const { return {}; }
-};
-
-/// The next of a block's turns. By one warp.
-__device__ __forceinline__ int next_turn(int* turns, int lane) {
-  int turn = 0;
-  if (lane == 0) turn = atomicAdd(turns, 1);
-  return __shfl_sync(~0U, turn, 0);
-}
+extern __shared__ __align__(128) std::byte shared_rows[];
 
 template <typename Traits, bool kRecords>
 __global__ void __launch_bounds__(kBlockThreads, 2)
@@ -156,29 +97,28 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   let_next_start();
 
   // With many tokens the next record's rows are asked for before this one's sum is sent: what is asked for
-  // while stores to peers are under way waits behind them.
+  // while stores to peers are under way waits behind them. And no warp waits for those that are still
+  // asking, but for open() only.
   constexpr bool kAhead = Traits::kSpan > 1;
-  __shared__ Turns turns;
-  __shared__ std::conditional_t<kAhead, SecondRecords, NoRecords> second;
-  if (kAhead && threadIdx.x == 0) turns = {kBlockWarps, 0};
-  const int steps = static_cast<int>(a.steps_divisor.divisor);
+  __shared__ std::uint64_t opened;
+  __shared__ int taken;
+  if constexpr (kAhead) {
+    if (threadIdx.x == 0) {
+      prepare_signal(&opened);
+      taken = 0;
+    }
+    __syncthreads();
+  }
   const int warps = crew.workers * kBlockWarps;
   const int place = warp * crew.workers + crew.block;
   const bool asks = kCommon || !a.refused;
   Combine c{a, g, {const_cast<std::byte*>(a.handle), &a.handle_layout}, 0, 0, 0, 0, 0};
-  Order order(a);
-  // Turn t of a block is its t-th task.
+  Pieces pieces(a, crew);
   int turn = warp;
-  const auto record_of = [&](int which) {
-    return order.record(quotient(which * crew.workers + crew.block, a.steps_divisor));
+  const auto read_record = [&](int of) {
+    return RecordPlace(c.handle, g, pieces.record(of), lane).read(g, lane);
   };
-  const auto step_of = [&](int which) {
-    const int task = which * crew.workers + crew.block;
-    return task - quotient(task, a.steps_divisor) * steps;
-  };
-  int index = record_of(turn);
-  int step = step_of(turn);
-  const RecordPlace first(c.handle, g, index, lane);
+  const RecordPlace first(c.handle, g, pieces.record(turn), lane);
   if (threadIdx.x == kTouchWarp * 32) touch_parameters(a, &touched);
   await_previous();
   recorder.ready();
@@ -186,14 +126,12 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   // Everything that is needed first is asked for at once, whether or not there is such a record.
   window::HandleBrief brief;
   Record record;
+  Record ahead;
   if (!kAhead && warp == kOpenWarp) open(g, Kind::combine, sends, a.timeout_ns, lane, block);
   if (asks) {
     brief = read_brief(c.handle.header());
     record = first.read(g, lane);
-    if (kAhead) {
-      const int later = record_of(turn + kBlockWarps);
-      second.put(warp, RecordPlace(c.handle, g, later, lane).read(g, lane), lane);
-    }
+    if (kAhead) ahead = read_record(turn + kBlockWarps);
   }
   // Weights to send are read before it is known to whom they may be sent.
   int given_token = kWeights && crew.works ? warps - 1 - place : 0;
@@ -201,33 +139,35 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       kWeights && asks && sends && crew.works ? min(a.tokens, a.weights_tokens) : 0;
   GivenWeights given;
   if (given_token < given_tokens) given = read_given(c, given_token, lane);
-  if (kAhead && warp == kOpenWarp) open(g, Kind::combine, sends, a.timeout_ns, lane, block);
+  if (kAhead && warp == kOpenWarp) {
+    open(g, Kind::combine, sends, a.timeout_ns, lane, block);
+    if (lane == 0) raise(&opened);  // Pairs with raised() in begin().
+  }
 
   bool usable = brief.key == g.handle_key;
   const int records = usable && sends && crew.works ? static_cast<int>(brief.records) : 0;
-  if (records > order.all) {
+  if (records > pieces.order.all) {
     // Others had more tokens.
-    order.all = g.ranks * g.layout.shape().tokens;
-    index = record_of(turn);
-    record = RecordPlace(c.handle, g, index, lane).read(g, lane);
-    if (kAhead) {
-      const int later = record_of(turn + kBlockWarps);
-      second.put(warp, RecordPlace(c.handle, g, later, lane).read(g, lane), lane);
-    }
+    pieces.order.all = g.ranks * g.layout.shape().tokens;
+    record = read_record(turn);
+    if (kAhead) ahead = read_record(turn + kBlockWarps);
   }
-  // The last turn of this block: below zero where there is none.
-  int last_turn =
-      records == 0 ? -1 : (order.all * steps + crew.workers - 1 - crew.block) / crew.workers - 1;
+  pieces.count(records);
   // Another's handle may say anything.
   record.row = min(record.row, a.y_last_row);
   c.layout = brief.layout;
   Patience patience(g, a.timeout_ns);
   std::uint64_t received = 0;
-  Rows<Traits> rows(shared_rows);
   const auto begin = [&] {
-    __syncthreads();
+    if constexpr (kAhead) {
+      while (!raised(&opened) && !mutant(KernelMutant::opening_not_awaited)) {
+      }
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
     usable = usable && fits(a, brief);
-    if (!usable) last_turn = -1;
+    if (!usable) pieces.count(0);
     const Progress progress = sends ? block.sent : block.received;
     c.signature = mix(a.signature, brief.dispatch * 4 + c.layout);
     c.tag = window::tag_of(progress.epoch + 1);
@@ -255,59 +195,84 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
                  warp, lane);
     }
   };
-  Record ahead;
-  int next = turn;
-  // The next turn with a record, and its rows.
-  const auto ask_next = [&] {
-#pragma unroll 1
-    do {
-      next = kAhead ? next_turn(&turns.send, lane) : next + kBlockWarps;
-    } while (next <= last_turn && record_of(next) >= records);
-    if (!kAhead || next > last_turn) return;
-    ahead = next < 2 * kBlockWarps ? second.get(next - kBlockWarps, lane)
-                                   : RecordPlace(c.handle, g, record_of(next), lane).read(g, lane);
-    rows.ask(a, ahead.row, summed_routes(c, ahead),
-             step_of(next) * Traits::kStep + lane * kLaneElements);
+  const auto ask = [&](Rows<Traits>& rows, const Record& of, int which) {
+    rows.ask(a, of.row, summed_routes(c, of),
+             pieces.step(which) * Traits::kStep + lane * kLaneElements);
   };
-  // Many: the first sums should not wait until all have asked for their rows.
-  if (kAhead) begin();
-  bool exists = turn <= last_turn && index < records;
-  if (exists && !Traits::kSingle) {
-    rows.ask(a, record.row, summed_routes(c, record), step * Traits::kStep + lane * kLaneElements);
-  }
-  if (!kAhead) begin();
-  exists = exists && usable;  // Known by now.
-  if (!exists) ask_next();
+  const auto send = [&](Rows<Traits>& rows, const auto& ask_next) {
+    send_sum<Traits>(c, record, rows, pieces.record(turn), pieces.step(turn), patience, recorder,
+                     lane, ask_next);
+  };
+  if constexpr (Traits::kSingle) {
+    begin();
+    if (!pieces.exists(turn)) turn = pieces.next(turn);
 #pragma unroll 1
-  for (bool asked = exists; asked || next <= last_turn; asked = false) {
-    if (!asked) {
-      turn = next;
-      index = record_of(turn);
-      step = step_of(turn);
-      record = kAhead ? ahead : RecordPlace(c.handle, g, index, lane).read(g, lane);
-      if (!kAhead && !Traits::kSingle) {
-        rows.ask(a, record.row, summed_routes(c, record),
-                 step * Traits::kStep + lane * kLaneElements);
+    for (; turn >= 0; turn = pieces.next(turn)) {
+      record = read_record(turn);
+      const int step = pieces.step(turn);
+      if (!begin_record<Traits>(c, record, pieces.record(turn), step, patience, recorder, lane)) {
+        continue;
       }
+      send_rows<Traits>(c, record, step, lane);
+      recorder.mark(Phase::put);
     }
-    send_record<Traits>(c, record, rows, index, step, patience, recorder, lane, ask_next);
+  } else if constexpr (kAhead) {
+    Rows<Traits> rows(shared_rows);
+    bool exists = pieces.exists(turn);
+    if (exists) ask(rows, record, turn);
+    begin();
+    exists = exists && usable;
+    int next = turn;
+    int is_ahead = turn + kBlockWarps;  // The turn of `ahead`.
+    const auto ask_next = [&] {
+      next = pieces.next(next);
+      if (next < 0) return;
+      if (is_ahead != next) ahead = read_record(next);
+      is_ahead = next;
+      ask(rows, ahead, next);
+    };
+    if (!exists) ask_next();
+#pragma unroll 1
+    for (bool asked = exists; asked || next >= 0; asked = false) {
+      if (!asked) {
+        turn = next;
+        record = ahead;
+      }
+      send(rows, ask_next);
+    }
+  } else {
+    // Few have a second piece, which is not asked for in advance.
+    {
+      Rows<Traits> rows(shared_rows);
+      const bool exists = pieces.exists(turn);
+      if (exists) ask(rows, record, turn);
+      begin();
+      if (exists && usable) send(rows, [] {});
+    }
+#pragma unroll 1
+    for (turn = pieces.next(turn); turn >= 0; turn = pieces.next(turn)) {
+      record = read_record(turn);
+      Rows<Traits> rows(shared_rows);
+      ask(rows, record, turn);
+      send(rows, [] {});
+    }
   }
   if (receives) {
     const bool drop = !usable || (!kCommon && a.drop);
     if (!drop && crew.works) {
       // Warps with nothing to send are the first to take.
-      const int taken = static_cast<int>(a.taken_divisor.divisor);
-      const int tasks = a.tokens * taken;
+      const int parts = static_cast<int>(a.taken_divisor.divisor);
+      const int tasks = a.tokens * parts;
 #pragma unroll 1
-      for (int turn = kAhead ? next_turn(&turns.receive, lane) : kBlockWarps - 1 - warp;;
-           turn = kAhead ? next_turn(&turns.receive, lane) : turn + kBlockWarps) {
+      for (int turn = kAhead ? next_turn(&taken, lane) : kBlockWarps - 1 - warp;;
+           turn = kAhead ? next_turn(&taken, lane) : turn + kBlockWarps) {
         const int task = turn * crew.workers + crew.workers - 1 - crew.block;
         if (task >= tasks) break;
         const int token = quotient(task, a.taken_divisor);
         if constexpr (Traits::kSingle) {
-          chain_token<Traits>(c, token, task - token * taken, patience, lane);
+          chain_token<Traits>(c, token, task - token * parts, patience, lane);
         } else {
-          sum_token<typename Traits::OneStep>(c, token, task - token * taken, patience, recorder,
+          sum_token<typename Traits::OneStep>(c, token, task - token * parts, patience, recorder,
                                               lane);
         }
       }
@@ -423,9 +388,10 @@ int load_combine_kernels() {
   return cudaSuccess;
 }
 
-int combine_blocks_per_processor(const CombineArgs& args) {
+Footprint combine_footprint(const CombineArgs& args) {
   const Choice choice = choose(args);
-  return blocks_per_processor(choice.kernel, static_cast<std::size_t>(choice.shared_bytes));
+  return {reinterpret_cast<const void*>(choice.kernel),
+          static_cast<std::size_t>(choice.shared_bytes)};
 }
 
 }  // namespace sluice::engine::cuda

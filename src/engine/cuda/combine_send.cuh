@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <type_traits>
+
 #include "engine/cuda/combine_parts.cuh"
 #include "engine/cuda/counters.cuh"
 
@@ -41,36 +43,85 @@ __device__ __forceinline__ std::uint32_t summed_routes(const Combine& c, const R
   return rank_major ? stored & (~stored + 1) : stored;
 }
 
-/// The rows of one piece of a record, a few asked for at a time: the first into registers, the others,
-/// where there are kStaged, into shared memory.
+/// Adds a row of y, weighted, to a sum.
 template <typename Traits>
-class Rows {
- public:
-  /// Rows of a lane in shared memory, where there are many tokens: what is asked for late waits behind
-  /// stores to peers.
-  static constexpr int kStaged = Traits::kSpan > 1 ? 3 : 0;
-  static constexpr int kSharedBytes = kBlockWarps * kStaged * Traits::kSpan * 32 * 16;
+__device__ __forceinline__ void add_row(const CombineArgs& a, const typename Traits::Input& y,
+                                        float weight, float (&sum)[Traits::kSpan][kLaneElements]) {
+#pragma unroll
+  for (int j = 0; j < Traits::kSpan; ++j) {
+    float v[kLaneElements];
+    y.floats(j, v, Traits::y_dtype(a));
+#pragma unroll
+    for (int e = 0; e < kLaneElements; ++e) {
+      sum[j][e] = mutant(KernelMutant::product_rounded) ? weight * v[e] + sum[j][e]
+                                                        : __fmaf_rn(weight, v[e], sum[j][e]);
+    }
+  }
+}
 
-  __device__ __forceinline__ explicit Rows(std::byte* shared)
+/// The first rows of one piece of a record, in registers. What is asked for at one place in the code must be
+/// added at one place: what several places ask for is moved to where they meet, and the compiler waits for it
+/// there.
+template <typename Traits>
+class HeldRows {
+ public:
+  static constexpr int kSharedBytes = 0;
+
+  __device__ __forceinline__ explicit HeldRows(std::byte* /*shared*/) {}
+
+  /// Asks for the first rows of the lanes in `left`. Where there are fewer, for one of them again: without a
+  /// branch.
+  __device__ __forceinline__ void ask(const CombineArgs& a, int own_row, std::uint32_t left,
+                                      int element) {
+    if (left == 0) return;
+    const int hidden = a.geometry.hidden;
+    const std::uint32_t all = left;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int from = __ffs(static_cast<int>(left != 0 ? left : all)) - 1;
+      const int row = __shfl_sync(~0U, own_row, from);
+      y_[i].load(Traits::row(a.y, row, within(element, hidden) * Traits::kInput), element, hidden,
+                 Traits::kCommon || a.aligned);
+      left &= left - 1;
+    }
+  }
+  /// Adds them; returns the lanes that remain.
+  __device__ __forceinline__ std::uint32_t add(const CombineArgs& a, float own_weight,
+                                               std::uint32_t left,
+                                               float (&sum)[Traits::kSpan][kLaneElements]) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float weight = __shfl_sync(~0U, own_weight, (__ffs(static_cast<int>(left)) - 1) & 31);
+      if (left == 0) return 0;
+      left &= left - 1;
+      add_row<Traits>(a, y_[i], weight, sum);
+    }
+    return left;
+  }
+
+ private:
+  static constexpr int kRows = 4 / Traits::kSpan;
+  typename Traits::Input y_[kRows];
+};
+
+/// The same in shared memory, where there are many tokens: the next record's rows are asked for before this
+/// one's sum is sent.
+template <typename Traits>
+class StagedRows {
+ public:
+  static constexpr int kRows = 4;
+  static constexpr int kSharedBytes = kBlockWarps * kRows * Traits::kSpan * 32 * 16;
+
+  __device__ __forceinline__ explicit StagedRows(std::byte* shared)
       : staged_(reinterpret_cast<uint4*>(shared) + threadIdx.x) {}
 
-  /// Asks for the next rows, of the lanes in `left`.
   __device__ __forceinline__ void ask(const CombineArgs& a, int own_row, std::uint32_t left,
                                       int element) {
     const int hidden = a.geometry.hidden;
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int row = __shfl_sync(~0U, own_row, (__ffs(static_cast<int>(left)) - 1) & 31);
-      if (left != 0) {
-        y_[i].load(Traits::row(a.y, row, within(element, hidden) * Traits::kInput), element, hidden,
-                   Traits::kCommon || a.aligned);
-      }
-      left &= left - 1;
-    }
-#pragma unroll
-    for (int i = 0; i < kStaged; ++i) {
-      const int row = __shfl_sync(~0U, own_row, (__ffs(static_cast<int>(left)) - 1) & 31);
-      if (left == 0) break;
+    for (int i = 0; i < kRows; ++i) {
+      if (left == 0) return;
+      const int row = __shfl_sync(~0U, own_row, __ffs(static_cast<int>(left)) - 1);
       left &= left - 1;
       const std::byte* const at = Traits::row(a.y, row, element * Traits::kInput);
 #pragma unroll
@@ -81,71 +132,54 @@ class Rows {
       }
     }
   }
-  /// Adds them; returns the lanes that remain.
   __device__ __forceinline__ std::uint32_t add(const CombineArgs& a, float own_weight,
                                                std::uint32_t left,
                                                float (&sum)[Traits::kSpan][kLaneElements]) {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const float weight = __shfl_sync(~0U, own_weight, (__ffs(static_cast<int>(left)) - 1) & 31);
-      if (left == 0) return 0;
-      left &= left - 1;
-      add_row(a, y_[i], weight, sum);
-    }
-    if (kStaged == 0 || left == 0) return left;
     await_copies();
 #pragma unroll
-    for (int i = 0; i < kStaged; ++i) {
-      const float weight = __shfl_sync(~0U, own_weight, (__ffs(static_cast<int>(left)) - 1) & 31);
+    for (int i = 0; i < kRows; ++i) {
       if (left == 0) return 0;
+      const float weight = __shfl_sync(~0U, own_weight, __ffs(static_cast<int>(left)) - 1);
       left &= left - 1;
+      typename Traits::Input y;
 #pragma unroll
-      for (int j = 0; j < Traits::kSpan; ++j) y_[0].word[j][0] = staged(i, j);
-      add_row(a, y_[0], weight, sum);
+      for (int j = 0; j < Traits::kSpan; ++j) y.word[j][0] = staged(i, j);
+      add_row<Traits>(a, y, weight, sum);
     }
     return left;
   }
 
  private:
-  static constexpr int kAhead = 4 / Traits::kSpan;
-
-  static __device__ __forceinline__ void add_row(const CombineArgs& a,
-                                                 const typename Traits::Input& y, float weight,
-                                                 float (&sum)[Traits::kSpan][kLaneElements]) {
-#pragma unroll
-    for (int j = 0; j < Traits::kSpan; ++j) {
-      float v[kLaneElements];
-      y.floats(j, v, Traits::y_dtype(a));
-#pragma unroll
-      for (int e = 0; e < kLaneElements; ++e) {
-        sum[j][e] = mutant(KernelMutant::product_rounded) ? weight * v[e] + sum[j][e]
-                                                          : __fmaf_rn(weight, v[e], sum[j][e]);
-      }
-    }
-  }
   /// Of this lane only.
   __device__ __forceinline__ uint4& staged(int row, int j) const {
     return staged_[(row * Traits::kSpan + j) * kBlockThreads];
   }
 
-  typename Traits::Input y_[kAhead];
   uint4* staged_;
 };
 
-/// A piece of one record, whose first rows are asked for: its partial sum, or with `single` its rows.
-/// Calls ask_next() once it needs `rows` no more, before it stores a sum.
-template <typename Traits, bool kRecords, typename AskNext>
-__device__ __forceinline__ void send_record(const Combine& c, Record record, Rows<Traits>& rows,
-                                            int index, int step, Patience& patience,
-                                            Recorder<kRecords>& recorder, int lane,
-                                            const AskNext& ask_next) {
+template <typename Traits>
+using Rows = std::conditional_t<(Traits::kSpan > 1), StagedRows<Traits>, HeldRows<Traits>>;
+
+/// Whether rows are summed with their routes' weights.
+template <typename Traits>
+__device__ __forceinline__ bool is_weighted(const Combine& c) {
+  return c.layout != static_cast<std::uint16_t>(Layout::rank_major) &&
+         (Traits::kCommon || !c.a.plain_sum);
+}
+
+/// What comes before the rows of a record's piece: its weights, if they come from home, and, with the first
+/// piece, the answer: which routes are in the record. Returns whether it is sent at all.
+template <typename Traits, bool kRecords>
+__device__ __forceinline__ bool begin_record(const Combine& c, Record& record, int index, int step,
+                                             Patience& patience, Recorder<kRecords>& recorder,
+                                             int lane) {
   const CombineArgs& a = c.a;
   const Geometry& g = c.g;
   const int home = record.home;
   const int token = record.token;
-  if (home < 0 || ((c.suspects >> home) & 1U) != 0) return ask_next();
-  const bool rank_major = c.layout == static_cast<std::uint16_t>(Layout::rank_major);
-  const bool weighted = !rank_major && (Traits::kCommon || !a.plain_sum);
+  if (home < 0 || ((c.suspects >> home) & 1U) != 0) return false;
+  const bool weighted = is_weighted<Traits>(c);
   if (!mutant(KernelMutant::given_weights_ignored) && Traits::kWeights &&
       (Traits::kCommon || (!Traits::kSingle && a.weights_given)) && weighted) {
     record.weight = await_weight(c, home, token, patience, lane);
@@ -172,46 +206,71 @@ __device__ __forceinline__ void send_record(const Combine& c, Record record, Row
     }
     send_weights_to(c, out_at(g, home, g.layout.row_weight(c.bank, token)), value, lane);
   }
+  return true;
+}
 
+/// Where this lane's packets of a piece lie at home.
+template <typename Traits>
+__device__ __forceinline__ std::byte* piece_at(const Combine& c, const Record& record, int k,
+                                               int element) {
+  return out_at(c.g, record.home, c.g.layout.combine_row(c.bank, c.slot(record.token, k))) +
+         element * Traits::Output::kElementBytes;
+}
+
+/// A piece of one record, whose first rows are asked for. Calls ask_next() once it needs `rows` no more,
+/// before it stores the sum.
+template <typename Traits, bool kRecords, typename AskNext>
+__device__ __forceinline__ void send_sum(const Combine& c, Record& record, Rows<Traits>& rows,
+                                         int index, int step, Patience& patience,
+                                         Recorder<kRecords>& recorder, int lane,
+                                         const AskNext& ask_next) {
+  const CombineArgs& a = c.a;
+  if (!begin_record<Traits>(c, record, index, step, patience, recorder, lane)) return ask_next();
+  std::uint32_t left = summed_routes(c, record);
+  if (left == 0) return ask_next();
   const int element = step * Traits::kStep + lane * kLaneElements;
-  const int byte = element * Traits::Output::kElementBytes;
+  float sum[Traits::kSpan][kLaneElements] = {};
+  left = rows.add(a, record.weight, left, sum);
+#pragma unroll 1
+  while (left != 0) {
+    Rows<Traits> further = rows;
+    further.ask(a, record.row, left, element);
+    left = further.add(a, record.weight, left, sum);
+  }
   typename Traits::Output packets;
-  if constexpr (Traits::kSingle) {
-    if (step == 0 && lane == 0 && home != g.rank) {
-      count_bytes(g, protocol::Kind::combine,
-                  __popc(stored) * g.hidden * (a.codec == DType::f32 ? 4 : 2));
-    }
-#pragma unroll 1
-    for (std::uint32_t left = stored; left != 0; left &= left - 1) {
-      const int k = __ffs(static_cast<int>(left)) - 1;
-      typename Traits::Input y;
-      y.load(
-          row_at(a.y, __shfl_sync(~0U, record.row, k)) + within(element, g.hidden) * Traits::kInput,
-          element, g.hidden, a.aligned);
-      float v[kLaneElements];
-      y.floats(0, v, a.y_dtype);
-      packets.encode(0, v, a.codec);
-      packets.push(out_at(g, home, g.layout.combine_row(c.bank, c.slot(token, k))) + byte, element,
-                   g.hidden);
-    }
-    ask_next();
-  } else {
-    std::uint32_t left = summed_routes(c, record);
-    if (left == 0) return ask_next();
-    float sum[Traits::kSpan][kLaneElements] = {};
-#pragma unroll 1
-    for (;;) {
-      left = rows.add(a, record.weight, left, sum);
-      if (left == 0) break;
-      rows.ask(a, record.row, left, element);
-    }
 #pragma unroll
-    for (int j = 0; j < Traits::kSpan; ++j) packets.encode(j, sum[j], Traits::codec(a));
-    recorder.mark(Phase::sum);
-    ask_next();
-    packets.push(out_at(g, home, g.layout.combine_row(c.bank, c.slot(token, 0))) + byte, element,
-                 g.hidden);
-    recorder.mark(Phase::put);
+  for (int j = 0; j < Traits::kSpan; ++j) packets.encode(j, sum[j], Traits::codec(a));
+  std::byte* const to = piece_at<Traits>(c, record, 0, element);
+  recorder.mark(Phase::sum);
+  ask_next();
+  packets.push(to, element, c.g.hidden);
+  recorder.mark(Phase::put);
+}
+
+/// With `single`: the rows of a record's piece as they are.
+template <typename Traits>
+__device__ __forceinline__ void send_rows(const Combine& c, const Record& record, int step,
+                                          int lane) {
+  const CombineArgs& a = c.a;
+  const Geometry& g = c.g;
+  const int element = step * Traits::kStep + lane * kLaneElements;
+  const std::uint32_t stored = lanes_with(record.row >= 0);
+  if (step == 0 && lane == 0 && record.home != g.rank) {
+    count_bytes(g, protocol::Kind::combine,
+                __popc(stored) * g.hidden * (a.codec == DType::f32 ? 4 : 2));
+  }
+#pragma unroll 1
+  for (std::uint32_t left = stored; left != 0; left &= left - 1) {
+    const int k = __ffs(static_cast<int>(left)) - 1;
+    typename Traits::Input y;
+    y.load(
+        row_at(a.y, __shfl_sync(~0U, record.row, k)) + within(element, g.hidden) * Traits::kInput,
+        element, g.hidden, a.aligned);
+    float v[kLaneElements];
+    y.floats(0, v, a.y_dtype);
+    typename Traits::Output packets;
+    packets.encode(0, v, a.codec);
+    packets.push(piece_at<Traits>(c, record, k, element), element, g.hidden);
   }
 }
 

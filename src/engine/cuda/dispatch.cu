@@ -106,7 +106,8 @@ __device__ __forceinline__ void prefetch_inputs(const DispatchArgs& a, bool hera
 }
 
 /// Of so many workers, one sends where there are many tokens, and the others take: while stores to peers wait
-/// for the links, loads of the same multiprocessor wait behind them.
+/// for the links, loads of the same multiprocessor wait behind them. Two blocks run on a multiprocessor, so
+/// some take beside a sender.
 constexpr int kSplit = 4;
 
 /// A warp's share of what comes: from a first task on, every so many.
@@ -342,20 +343,13 @@ Kernel kernel_for(const DispatchArgs& a) {
   return out == DType::f32 ? general_kernel<ConvertEncoder<4>> : general_kernel<ConvertEncoder<2>>;
 }
 
-/// Shared memory with which a multiprocessor has one block of a kernel, and room for one of the next.
-constexpr int kAloneBytes = 51 << 10;
-
 int shared_bytes(const DispatchArgs& a) {
   const Geometry& g = a.geometry;
-  const int table = RouteTable::bytes(g.experts, a.tokens, route_shift(g.top_k));
-  return std::max({table, 4 * g.local_experts, dispatch_splits(a) ? kAloneBytes : 0});
+  return std::max(RouteTable::bytes(g.experts, a.tokens, route_shift(g.top_k)),
+                  4 * g.local_experts);
 }
 
 }  // namespace
-
-bool dispatch_splits(const DispatchArgs& args) {
-  return args.many && is_common(args);
-}
 
 int launch_dispatch(const DispatchArgs& args, const Launch& launch) {
   return launch_kernel(kernel_for(args), args, launch,
@@ -376,7 +370,7 @@ int load_dispatch_kernels() {
           args.many = (bits & 2) != 0;
           args.whole_scales = true;
           args.units_divisor = Divisor(2);
-          const int error = load_kernel(kernel_for(args), std::max(kNoteBytes, kAloneBytes));
+          const int error = load_kernel(kernel_for(args), kNoteBytes);
           if (error != cudaSuccess) return error;
         }
       }
@@ -385,8 +379,9 @@ int load_dispatch_kernels() {
   return cudaSuccess;
 }
 
-int dispatch_blocks_per_processor(const DispatchArgs& args) {
-  return blocks_per_processor(kernel_for(args), static_cast<std::size_t>(shared_bytes(args)));
+Footprint dispatch_footprint(const DispatchArgs& args) {
+  return {reinterpret_cast<const void*>(kernel_for(args)),
+          static_cast<std::size_t>(shared_bytes(args))};
 }
 
 }  // namespace sluice::engine::cuda

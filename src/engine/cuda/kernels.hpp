@@ -271,11 +271,15 @@ struct Launch {
 /// Both return a cudaError_t.
 int launch_dispatch(const DispatchArgs& args, const Launch& launch);
 int launch_combine(const CombineArgs& args, const Launch& launch);
-/// Whether some blocks only send and others only take: each should have a multiprocessor for itself.
-bool dispatch_splits(const DispatchArgs& args);
-/// Blocks of the kernel that fit on one multiprocessor at once; 0 on error.
-int dispatch_blocks_per_processor(const DispatchArgs& args);
-int combine_blocks_per_processor(const CombineArgs& args);
+/// The kernel of a launch, and what decides how many of its blocks fit on one multiprocessor.
+struct Footprint {
+  const void* kernel = nullptr;
+  std::size_t shared_bytes = 0;
+
+  bool operator==(const Footprint&) const = default;
+};
+Footprint dispatch_footprint(const DispatchArgs& args);
+Footprint combine_footprint(const CombineArgs& args);
 /// Load all kernels on the current GPU, since loading one later could wait for another that spins.
 int load_dispatch_kernels();
 int load_combine_kernels();

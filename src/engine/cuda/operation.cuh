@@ -36,13 +36,15 @@ __device__ __forceinline__ void open(const Geometry& g, protocol::Kind kind, boo
   if (sends && lane < g.ranks && lane != g.rank) {
     const auto* const at =
         reinterpret_cast<const std::uint64_t*>(in_at(g, lane, g.layout.told(kind)));
-    std::uint64_t told = load_acquire(at);  // Pairs with tell() of the peer.
+    // Pairs with tell() of the peer. Relaxed: what must come after it are stores, and none is made before
+    // the branch on this value; to acquire would empty the L1, in front of all that is asked for first.
+    std::uint64_t told = load_relaxed(at);
     const auto banks = static_cast<std::uint64_t>(g.layout.shape().banks);
     Patience patience(g, timeout_ns);
     while (told + banks < b.sent.epoch + 1 && ((b.suspects >> lane) & 1U) == 0) {
       gave_up = patience.spent(lane);
       if (gave_up) break;
-      told = load_acquire(at);
+      told = load_relaxed(at);
     }
   }
   b.suspects |= __ballot_sync(~0U, gave_up);  // Nothing is written to them.
@@ -201,21 +203,30 @@ __device__ __forceinline__ std::uint32_t lanes_with(bool condition) {
   return __ballot_sync(~0U, condition);
 }
 
-/// Shared memory of a multiprocessor, percent: that of two blocks with the most. The same for all
-/// kernels, since blocks that want it divided otherwise do not run beside each other.
+/// Shared memory of a multiprocessor, percent: room for two blocks with the most, where there is as much as
+/// on sm_90, and else all there is. The same for all kernels, since blocks that want it divided
+/// otherwise do not run beside each other. On sm_90 kernels are slower with more (docs/performance).
 inline constexpr int kSharedMemoryShare = 44;
+inline constexpr int kSharedMemoryOfSm90 = 228 << 10;
 
 /// Loads a kernel on the current GPU: later, that could wait for another that spins.
 template <typename Kernel>
 int load_kernel(Kernel kernel, int shared_bytes) {
+  int device = 0;
+  int shared_memory = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error != cudaSuccess) return error;
+  error =
+      cudaDeviceGetAttribute(&shared_memory, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+  if (error != cudaSuccess) return error;
   cudaFuncAttributes attributes;
-  cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  error = cudaFuncGetAttributes(&attributes, kernel);
   if (error != cudaSuccess) return error;
   // Asked for where it is more than a kernel has unasked.
   error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   if (error != cudaSuccess) return error;
   return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                              kSharedMemoryShare);
+                              shared_memory >= kSharedMemoryOfSm90 ? kSharedMemoryShare : 100);
 }
 
 template <typename Kernel, typename Args, typename... More>
@@ -232,14 +243,6 @@ int launch_kernel(Kernel kernel, const Args& args, const Launch& launch, std::si
   config.attrs = &attribute;
   config.numAttrs = launch.overlap ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, args, more...);
-}
-
-template <typename Kernel>
-int blocks_per_processor(Kernel kernel, std::size_t shared) {
-  int blocks = 0;
-  const cudaError_t error =
-      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kBlockThreads, shared);
-  return error == cudaSuccess ? blocks : 0;
 }
 
 }  // namespace sluice::engine::cuda

@@ -64,6 +64,29 @@ __device__ __forceinline__ uint4 load16(const void* at) {
   return v;
 }
 
+/// A signal in shared memory, from one thread to the others of its block, who do not wait for each other.
+/// Before a barrier of the block that comes before all use.
+__device__ __forceinline__ void prepare_signal(std::uint64_t* signal) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(signal));
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(at) : "memory");
+}
+/// Once. Release, pairs with raised().
+__device__ __forceinline__ void raise(std::uint64_t* signal) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(signal));
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(at) : "memory");
+}
+/// Acquire.
+__device__ __forceinline__ bool raised(const std::uint64_t* signal) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(signal));
+  std::uint32_t is = 0;
+  asm volatile(
+      "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+      : "=r"(is)
+      : "r"(at)
+      : "memory");
+  return is != 0;
+}
+
 /// Brings what lies there into the L2, which all see alike: also what may not be read yet.
 __device__ __forceinline__ void prefetch(const void* at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));

@@ -52,6 +52,17 @@ inline uint4 load16(const void* at) {
   return v;
 }
 
+inline void prepare_signal(std::uint64_t* signal) {
+  __atomic_store_n(signal, 0, __ATOMIC_RELAXED);
+}
+inline void raise(std::uint64_t* signal) {
+  __atomic_store_n(signal, 1, __ATOMIC_RELEASE);
+}
+inline bool raised(const std::uint64_t* signal) {
+  gpu_simulator::poll();
+  return __atomic_load_n(signal, __ATOMIC_ACQUIRE) != 0;
+}
+
 inline void prefetch(const void* /*at*/) {}
 inline void copy_async(void* shared, const void* global) {
   std::memcpy(__builtin_assume_aligned(shared, 16), __builtin_assume_aligned(global, 16), 16);
