@@ -128,6 +128,8 @@ class CombineCall {
   support::Findings& findings_;
   std::string context_;
   int rank_;
+  /// Whether the call asks for the surviving weights: those that do not may get kernels of their own.
+  bool survival_;
   const reference::CombineProblem& problem_;
   const reference::CombineInput& input_;
   const reference::Combined& expected_;

@@ -21,7 +21,7 @@ constexpr int kRanks = 4;
 constexpr int kExperts = 16;
 constexpr int kTopk = 4;
 constexpr int kHidden = 1024;
-constexpr int kMaxTokens = 48;
+constexpr int kMaxTokens = 80;
 #if SLUICE_CUDA_SIMULATED
 constexpr int kRunsOfOneKind = 8;  // A run takes long.
 #else

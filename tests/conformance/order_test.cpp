@@ -136,6 +136,24 @@ TEST_P(Order, FewAndManyTokens) {
   expect_clean(run(scenario));
 }
 
+// What else a call with many tokens may ask for.
+TEST_P(Order, ManyTokensInOtherWays) {
+  Scenario scenario = small();
+  scenario.shape = Shape{16, 8, 528, 72};
+  using support::RoutingKind;
+  for (const RoutingKind routing :
+       {RoutingKind::duplicates, RoutingKind::only_hot, RoutingKind::sparse}) {
+    StepSpec spec;
+    spec.tokens = support::TokensKind::full;
+    spec.routing = routing;
+    spec.weights_at_combine = routing != RoutingKind::sparse;
+    scenario.steps.push_back(spec);
+  }
+  expect_clean(run(scenario));
+  scenario.options.block_limit = 3;
+  expect_clean(run(scenario));
+}
+
 // As many tokens as a call of the latency mode may have, and more routes than a block has threads.
 TEST_P(Order, AsManyTokensAsThereMayBe) {
   Scenario scenario = small();

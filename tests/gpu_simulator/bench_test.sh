@@ -6,7 +6,7 @@ sluice=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-"$sluice" bench --engine cuda --ranks 4 --tokens 40 --hidden 1024 --experts 16 --iterations 2 --warmup 1 --sets 2 \
+"$sluice" bench --engine cuda --ranks 4 --tokens 72 --hidden 1024 --experts 16 --iterations 2 --warmup 1 --sets 2 \
   --chain 4 --check --deadline 100 --singles 6 --samples "$folder/samples.csv" --profile "$folder/profile" \
   >"$folder/table"
 cat "$folder/table"

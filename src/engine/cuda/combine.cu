@@ -77,7 +77,7 @@ __device__ __forceinline__ void keep_books(const Combine& c, bool usable, bool d
   if (ranks != 0) drain_answers(&c.a, c.tag, c.bank, ranks);
 }
 
-/// Rows that do not fit into registers.
+/// Of the kernels for many tokens: rows that are summed.
 extern __shared__ __align__(128) std::byte shared_rows[];
 
 template <typename Traits, bool kRecords>
@@ -221,6 +221,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     bool exists = pieces.exists(turn);
     if (exists) ask(rows, record, turn);
     begin();
+    if (exists && !usable) rows.forget();
     exists = exists && usable;
     int next = turn;
     int is_ahead = turn + kBlockWarps;  // The turn of `ahead`.
@@ -241,7 +242,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       send(rows, ask_next);
     }
   } else {
-    // Few have a second piece, which is not asked for in advance.
+    // A second piece, which few warps have, is not asked for in advance.
     {
       Rows<Traits> rows(shared_rows);
       const bool exists = pieces.exists(turn);

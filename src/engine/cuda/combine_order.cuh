@@ -6,7 +6,8 @@
 /// combine, in which order warps send pieces, and how they find the next.
 namespace sluice::engine::cuda {
 
-/// Tokens of a rank up to which latency counts more than evenly used links.
+/// Tokens of a rank up to which it sends its records as they lie, from that of the first rank on: links are
+/// not what they wait for.
 inline constexpr int kUnrotatedTokens = 16;
 
 /// In which order a rank goes through its records, from a place that it knows before it may read the
@@ -20,9 +21,9 @@ struct Order {
                   ? (a.geometry.rank + 1) * a.tokens
                   : 0),
         all(a.geometry.ranks * a.tokens) {}
-  /// The handle's record that is the turn-th.
-  __device__ __forceinline__ int record(int turn) const {
-    const int index = turn + first;
+  /// The handle's record that is the number-th.
+  __device__ __forceinline__ int record(int number) const {
+    const int index = number + first;
     return index >= all ? index - all : index;
   }
 };

@@ -108,7 +108,7 @@ __device__ __forceinline__ void sum_ranks(const Combine& c, int owner, int token
   std::uint32_t answered = 0;  // Lane r: by rank r.
 #pragma unroll 1
   for (;;) {
-    // Pair with the stores of send_record() of the peers.
+    // Pair with the stores of send_sum() and begin_record() of the peers.
     const uint4 answer = load_packet(answer_at);
     bool empty = false;
 #pragma unroll

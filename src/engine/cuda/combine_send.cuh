@@ -68,6 +68,8 @@ class HeldRows {
   static constexpr int kSharedBytes = 0;
 
   __device__ __forceinline__ explicit HeldRows(std::byte* /*shared*/) {}
+  /// Before others are asked for: what was asked for is not wanted.
+  __device__ __forceinline__ void forget() {}
 
   /// Asks for the first rows of the lanes in `left`. Where there are fewer, for one of them again: without a
   /// branch.
@@ -100,7 +102,7 @@ class HeldRows {
   }
 
  private:
-  static constexpr int kRows = 4 / Traits::kSpan;
+  static constexpr int kRows = 4;
   typename Traits::Input y_[kRows];
 };
 
@@ -114,6 +116,8 @@ class StagedRows {
 
   __device__ __forceinline__ explicit StagedRows(std::byte* shared)
       : staged_(reinterpret_cast<uint4*>(shared) + threadIdx.x) {}
+  /// Copies are not ordered with later ones to the same place.
+  __device__ __forceinline__ void forget() { await_copies(); }
 
   __device__ __forceinline__ void ask(const CombineArgs& a, int own_row, std::uint32_t left,
                                       int element) {
@@ -135,7 +139,7 @@ class StagedRows {
   __device__ __forceinline__ std::uint32_t add(const CombineArgs& a, float own_weight,
                                                std::uint32_t left,
                                                float (&sum)[Traits::kSpan][kLaneElements]) {
-    await_copies();
+    if (!mutant(KernelMutant::copies_not_awaited)) await_copies();
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
       if (left == 0) return 0;
@@ -225,7 +229,10 @@ __device__ __forceinline__ void send_sum(const Combine& c, Record& record, Rows<
                                          Recorder<kRecords>& recorder, int lane,
                                          const AskNext& ask_next) {
   const CombineArgs& a = c.a;
-  if (!begin_record<Traits>(c, record, index, step, patience, recorder, lane)) return ask_next();
+  if (!begin_record<Traits>(c, record, index, step, patience, recorder, lane)) {
+    rows.forget();
+    return ask_next();
+  }
   std::uint32_t left = summed_routes(c, record);
   if (left == 0) return ask_next();
   const int element = step * Traits::kStep + lane * kLaneElements;

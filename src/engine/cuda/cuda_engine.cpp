@@ -443,15 +443,15 @@ class CudaEngine final : public Engine {
     args.renormalize = outputs.renormalize;
   }
 
-  /// Tokens up to which latency counts more than evenly used links.
+  /// Tokens up to which the kernels for few are used: small pieces for many warps.
   static constexpr int kFewDispatched = 32;
   static constexpr int kFewCombined = 64;
   /// Tokens up to which one block per multiprocessor is enough.
   static constexpr int kOneBlock = 32;
 
   /// Two per multiprocessor where one would not do.
-  int blocks_for(bool one, const Footprint& footprint) {
-    const int per_processor = blocks_per_processor(footprint);
+  int blocks_for(bool one, const Footprint& footprint, bool on_own_gpu) {
+    const int per_processor = blocks_per_processor(footprint, on_own_gpu);
     const int wanted = resources_.processors * (one ? 1 : 2);
     // Ranks that share the GPU leave as much as each of them takes: whatever a rank queues between its
     // calls must run while the others wait for it.
@@ -462,7 +462,7 @@ class CudaEngine final : public Engine {
   }
 
   /// Blocks of a kernel that fit on one multiprocessor at once; 0 on error. Asking CUDA takes 0.5 us: once.
-  int blocks_per_processor(const Footprint& footprint) {
+  int blocks_per_processor(const Footprint& footprint, bool on_own_gpu) {
     for (const auto& [known, blocks] : occupancy_) {
       if (known == footprint) return blocks;
     }
@@ -471,7 +471,7 @@ class CudaEngine final : public Engine {
                                                       footprint.shared_bytes) != cudaSuccess) {
       return 0;
     }
-    occupancy_.emplace_back(footprint, blocks);
+    if (on_own_gpu) occupancy_.emplace_back(footprint, blocks);
     return blocks;
   }
 
@@ -488,11 +488,13 @@ class CudaEngine final : public Engine {
     launch.overlap = resources_.sharers == 1;
     Status launched;
     if constexpr (std::is_same_v<Args, DispatchArgs>) {
-      launch.blocks = blocks_for(args.tokens <= kOneBlock, dispatch_footprint(args));
+      launch.blocks =
+          blocks_for(args.tokens <= kOneBlock, dispatch_footprint(args), guard.status().ok());
       launched = cuda_status(static_cast<cudaError_t>(launch_dispatch(args, launch)),
                              "launching dispatch");
     } else {
-      launch.blocks = blocks_for(args.tokens <= kOneBlock, combine_footprint(args));
+      launch.blocks =
+          blocks_for(args.tokens <= kOneBlock, combine_footprint(args), guard.status().ok());
       launched =
           cuda_status(static_cast<cudaError_t>(launch_combine(args, launch)), "launching combine");
     }

@@ -343,10 +343,15 @@ Kernel kernel_for(const DispatchArgs& a) {
   return out == DType::f32 ? general_kernel<ConvertEncoder<4>> : general_kernel<ConvertEncoder<2>>;
 }
 
+/// Shared memory comes in steps, so that few launches differ in it.
+constexpr int kSharedStep = 4096;
+constexpr int kSharedMost = kNoteBytes + kTokensMax * 2 + kSharedStep;
+
 int shared_bytes(const DispatchArgs& a) {
   const Geometry& g = a.geometry;
-  return std::max(RouteTable::bytes(g.experts, a.tokens, route_shift(g.top_k)),
-                  4 * g.local_experts);
+  const int bytes =
+      std::max(RouteTable::bytes(g.experts, a.tokens, route_shift(g.top_k)), 4 * g.local_experts);
+  return (bytes + kSharedStep - 1) / kSharedStep * kSharedStep;
 }
 
 }  // namespace
@@ -370,7 +375,7 @@ int load_dispatch_kernels() {
           args.many = (bits & 2) != 0;
           args.whole_scales = true;
           args.units_divisor = Divisor(2);
-          const int error = load_kernel(kernel_for(args), kNoteBytes);
+          const int error = load_kernel(kernel_for(args), kSharedMost);
           if (error != cudaSuccess) return error;
         }
       }

@@ -10,6 +10,7 @@
   EACH(any_cell_taken)        /* A cell of any operation is taken for the awaited one. */ \
   EACH(poison_sent)           /* Payload that looks like an empty packet is sent as it is. */ \
   EACH(opening_not_awaited)   /* Warps go on before it is known which operation this is. */ \
+  EACH(copies_not_awaited)    /* Rows are summed before they are in shared memory. */ \
   EACH(epoch_of_own_block)    /* A block notes its progress for itself only. */ \
   EACH(own_rank_counted)      /* Rows begin after those of their own source. */ \
   EACH(capacity_off_by_one)   /* One row more than the capacity is stored. */ \

@@ -64,10 +64,26 @@ inline bool raised(const std::uint64_t* signal) {
 }
 
 inline void prefetch(const void* /*at*/) {}
-inline void copy_async(void* shared, const void* global) {
-  std::memcpy(__builtin_assume_aligned(shared, 16), __builtin_assume_aligned(global, 16), 16);
+/// Copies that a thread of this block has asked for.
+struct Copy {
+  void* to;
+  const void* from;
+};
+inline std::vector<Copy>& own_copies() {
+  static thread_local std::array<std::vector<Copy>, 1024> copies;
+  return copies[gpu_simulator::thread_index()];
 }
-inline void await_copies() {}
+inline void copy_async(void* shared, const void* global) {
+  own_copies().push_back({shared, global});
+}
+/// They are not ordered: the last first.
+inline void await_copies() {
+  std::vector<Copy>& copies = own_copies();
+  for (; !copies.empty(); copies.pop_back()) {
+    std::memcpy(__builtin_assume_aligned(copies.back().to, 16),
+                __builtin_assume_aligned(copies.back().from, 16), 16);
+  }
+}
 
 inline std::uint64_t now_ns() {
   return gpu_simulator::host_nanoseconds();
@@ -77,7 +93,10 @@ inline std::uint64_t now_ns() {
 inline constexpr unsigned kPollsPerLook = 8;
 inline constexpr unsigned kLooksPerCall = 8;
 
-inline void let_next_start() {}
+/// By all threads, at the beginning of a kernel.
+inline void let_next_start() {
+  own_copies().clear();
+}
 inline void await_previous() {}
 
 }  // namespace sluice::engine::cuda
