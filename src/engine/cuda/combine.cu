@@ -160,6 +160,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   std::uint64_t received = 0;
   const auto begin = [&] {
     if constexpr (kAhead) {
+      // Without a deadline of its own: open() has one.
       while (!raised(&opened) && !mutant(KernelMutant::opening_not_awaited)) {
       }
       __syncwarp();

@@ -37,7 +37,8 @@ __device__ __forceinline__ void open(const Geometry& g, protocol::Kind kind, boo
     const auto* const at =
         reinterpret_cast<const std::uint64_t*>(in_at(g, lane, g.layout.told(kind)));
     // Pairs with tell() of the peer. Relaxed: what must come after it are stores, and none is made before
-    // the branch on this value; to acquire would empty the L1, in front of all that is asked for first.
+    // the branch on this value (PTX does not promise that, hardware does it); to acquire would empty the
+    // L1, in front of all that is asked for first.
     std::uint64_t told = load_relaxed(at);
     const auto banks = static_cast<std::uint64_t>(g.layout.shape().banks);
     Patience patience(g, timeout_ns);

@@ -38,11 +38,6 @@ __device__ __forceinline__ std::uint64_t load_relaxed(const std::uint64_t* at) {
 __device__ __forceinline__ void store_relaxed(std::uint64_t* at, std::uint64_t value) {
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
-__device__ __forceinline__ std::uint64_t load_acquire(const std::uint64_t* at) {
-  std::uint64_t value = 0;
-  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
-  return value;
-}
 __device__ __forceinline__ void store_release(std::uint64_t* at, std::uint64_t value) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
