@@ -42,6 +42,10 @@ Result<Value> pick(std::string_view what, std::string_view text, const Named<Val
   return bad(fmt::format("unknown {} '{}', expected one of: {}", what, text, choices));
 }
 
+/// Of a GEMM: rows of 16 bytes, and half of M, too.
+constexpr int kGemmMultiple = 16;
+constexpr int kGemmMax = 32768;
+
 Status in_range(std::string_view what, std::int64_t value, std::int64_t low, std::int64_t high) {
   if (value >= low && value <= high) return {};
   return bad(fmt::format("{} is {}, expected {} to {}", what, value, low, high));
@@ -90,6 +94,26 @@ std::string RoutingSpec::text() const {
     case Distribution::grouped: return fmt::format("grouped:{:.0f}", parameter);
   }
   return "unknown";
+}
+
+Result<GemmSize> GemmSize::parse(std::string_view text) {
+  GemmSize size;
+  if (text == "default") return size;
+  std::string_view rest = text;
+  for (int* const side : {&size.m, &size.n, &size.k}) {
+    const std::size_t length = std::min(rest.find(','), rest.size());
+    double number = 0.0;
+    if ((length < rest.size()) != (side != &size.k) ||
+        !parse_number(rest.substr(0, length), number) || number < kGemmMultiple ||
+        number > kGemmMax || std::fmod(number, kGemmMultiple) != 0.0) {
+      return bad(
+          fmt::format("'{}': expected M,N,K, each a multiple of {} and at most {}, or default",
+                      text, kGemmMultiple, kGemmMax));
+    }
+    *side = static_cast<int>(number);
+    rest.remove_prefix(std::min(length + 1, rest.size()));
+  }
+  return size;
 }
 
 Mode Case::resolved_mode() const noexcept {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,14 @@ struct RoutingSpec {
 
   static Result<RoutingSpec> parse(std::string_view text);
   std::string text() const;
+};
+
+/// A GEMM in bf16: [m, k] times [k, n].
+struct GemmSize {
+  int m = 4096, n = 4096, k = 7168;
+
+  /// M,N,K, or "default".
+  static Result<GemmSize> parse(std::string_view text);
 };
 
 /// What is measured: equal on all ranks of one run.
@@ -52,7 +61,8 @@ struct Case {
   int chain = 200;     ///< Operations of one graph, or of one round of plain launches.
   bool graphs = true;  ///< Time graphs.
   bool plain_launches = true;
-  int singles = 0;  ///< So many pairs are timed by themselves as well.
+  int singles = 0;               ///< So many pairs are timed by themselves as well.
+  std::optional<GemmSize> gemm;  ///< Is timed between the halves of operations.
   double deadline_s = 30.0;
 
   /// The mode that `automatic` means for this shape.

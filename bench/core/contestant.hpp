@@ -22,6 +22,7 @@ enum class Role : std::uint8_t {
   peer,          ///< What ours is compared with.
   peer_variant,  ///< Compared with as well, but not what decides.
   floor,         ///< Parts of the peer's work alone.
+  gemm,          ///< A GEMM, alone and between the halves of our operations; the last one.
 };
 
 /// Something that is timed: Sluice, its peer, or a lower bound. The timing loop knows nothing else.
@@ -37,7 +38,7 @@ class Contestant {
   /// What a reader of its figures must know, such as the version of a library; or nothing.
   virtual std::string about() const { return {}; }
   /// Names of what is timed, in the order in which one iteration runs it. All but
-  /// the floor have "dispatch", "combine", "pair".
+  /// the floor and the GEMM have "dispatch", "combine", "pair".
   virtual std::vector<std::string> operations() const = 0;
   /// Runs one operation on a data set. Collective.
   virtual Status run(int operation, int set) = 0;

@@ -13,6 +13,8 @@
 /// What `--engine cuda` needs of CUDA. A build without it has functions that say so.
 namespace sluice::bench {
 
+class SluiceContestant;
+
 /// Operations before those that are timed, in one go with them: after these all ranks are on a par,
 /// since each waits for the others' data. The common start on the device.
 inline constexpr int kHeadOperations = 8;
@@ -33,6 +35,16 @@ Contestants launched(std::shared_ptr<QueuedContestant> contestant, Place& place,
 /// must outlive it.
 Result<std::shared_ptr<QueuedContestant>> nccl_peer(World& world, const Workload& workload,
                                                     Place& place, const std::string& library);
+
+/// A GEMM of the case's size on this rank's GPU, by cuBLAS, which is loaded from `library`, or by its usual
+/// names if that is empty. `place` must outlive it.
+Result<std::unique_ptr<Contestant>> gemm_between(std::shared_ptr<SluiceContestant> ours,
+                                                 Place& place, const Case& bench_case, int rank,
+                                                 const std::string& library);
+
+/// Times what gemm_between() made, the last of `contestants`; gemm_result.hpp has the series. Collective.
+Status measure_gemm(Board& board, const Case& bench_case, const Contestants& contestants,
+                    Progress& progress);
 
 /// As measure(), for contestants made by launched(): a sample is the mean of a chain of operations,
 /// by events, after a common start on the device; combine is pair - dispatch.

@@ -77,6 +77,11 @@ void BenchOptions::add_to(CLI::App& app) {
                  "grouped sends and receives of NCCL (nccl; --engine cuda)");
   app.add_option("--nccl", s.nccl_library, "--peer nccl: where NCCL is, as for dlopen")
       ->capture_default_str();
+  app.add_option("--gemm", texts_.gemm,
+                 "cuda: time a GEMM in bf16 of this size, M,N,K or default (4096,4096,7168), alone "
+                 "and between the halves of a dispatch and of a combine as well");
+  app.add_option("--cublas", s.cublas_library,
+                 "--gemm: where cuBLAS is, as for dlopen; otherwise libcublas.so.13, .12 or .so");
   app.add_flag("--check", s.check, "Poison the outputs and verify every value afterwards");
   app.add_flag("--threads", s.threads, "Ranks as threads of one process");
   app.add_flag("--bind,!--no-bind", s.bind, "Bind rank r to processor r mod n (the default)");
@@ -139,6 +144,22 @@ Status BenchOptions::parse_peer() {
   return {};
 }
 
+Status BenchOptions::parse_gemm() {
+  if (texts_.gemm.empty()) return {};
+  Case& c = bench_case;
+  if (c.engine != Device::cuda) {
+    return {StatusCode::invalid_argument, "--gemm goes with --engine cuda"};
+  }
+  if (c.iterations < 2) {
+    return {StatusCode::invalid_argument,
+            "--gemm needs --iterations 2 or more: ranks are late in turn"};
+  }
+  GemmSize size;
+  if (Status status = assign(GemmSize::parse(texts_.gemm), "--gemm", size); !status) return status;
+  c.gemm = size;
+  return {};
+}
+
 Status BenchOptions::parse_texts() {
   Case& c = bench_case;
   if (Status status = parse_engine(); !status) return status;
@@ -152,6 +173,7 @@ Status BenchOptions::parse_texts() {
     if (!status) return status;
   }
   if (Status status = parse_peer(); !status) return status;
+  if (Status status = parse_gemm(); !status) return status;
   if (texts_.registered != "yes" && texts_.registered != "no") {
     return Status(StatusCode::invalid_argument,
                   fmt::format("--registered {}: expected yes or no", texts_.registered));

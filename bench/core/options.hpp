@@ -17,6 +17,7 @@ struct RunSettings {
   bool peer_mpi = false;
   bool peer_nccl = false;
   std::string nccl_library = "libnccl.so.2";  ///< As for dlopen.
+  std::string cublas_library;                 ///< As for dlopen; empty: the usual names.
   bool peer_alone = false;  ///< sluice-bench-mpi only: measure the peer without Sluice.
   bool check = false;
   bool threads = false;
@@ -56,10 +57,12 @@ class BenchOptions {
     std::string weights = "dispatch";
     std::string launch = "both";
     std::string peer;
+    std::string gemm;
   };
   Status parse_texts();
   Status parse_engine();
   Status parse_peer();
+  Status parse_gemm();
 
   Texts texts_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -76,12 +77,57 @@ void print_ratio(const char* label, const Ratio& ratio, std::FILE* out) {
              ratio.way.empty() ? "" : ", ", ratio.way, ratio.dispatch, ratio.combine, ratio.pair);
 }
 
+void print_gemm(const GemmResult& gemm, std::FILE* out) {
+  fmt::print(
+      out,
+      "#\n# a GEMM between the halves of an operation: {} x {} x {}, bf16, {}, {:.0f} TFLOP/s; "
+      "alone it is timed twice, {:.2f} % apart\n",
+      gemm.size.m, gemm.size.n, gemm.size.k, gemm.about, gemm.tflops(), gemm.noise_percent());
+  fmt::print(out, "# {:<9} {:>10} {:>10} {:>9} {:>12} {:>9} {:>12} {:>12} {:>14}\n", "", "alone",
+             "between", "slowed", "peers late", "slowed", "halves only", "all of it",
+             "beyond alone");
+  for (const int operation : {kDispatch, kCombine}) {
+    const GemmTimes& times = gemm.times[static_cast<std::size_t>(operation)];
+    const Excess between = Excess::of(times, GemmPart::between);
+    const Excess late = Excess::of(times, GemmPart::late);
+    const Excess whole = Excess::of(times, GemmPart::whole);
+    const std::vector<double>& halves = times.of(GemmPart::halves);
+    fmt::print(out,
+               "  {:<9} {:>10.2f} {:>10.2f} {:>7.2f} % {:>12.2f} {:>7.2f} % {:>12.2f} {:>12.2f} "
+               "{:>14.2f}\n",
+               operation == kDispatch ? "dispatch" : "combine", between.alone_us, between.part_us,
+               between.percent(), late.part_us, late.percent(),
+               *std::max_element(halves.begin(), halves.end()), whole.part_us, whole.us());
+  }
+}
+
 Json summary_json(const Summary& summary) {
   return {{"min", summary.min}, {"p50", summary.p50}, {"p99", summary.p99}, {"max", summary.max}};
 }
 
 Json ratio_json(const Ratio& ratio) {
   return {{"dispatch", ratio.dispatch}, {"combine", ratio.combine}, {"pair", ratio.pair}};
+}
+
+Json gemm_json(const GemmResult& gemm, bool checked) {
+  Json json = {{"m", gemm.size.m},
+               {"n", gemm.size.n},
+               {"k", gemm.size.k},
+               {"about", gemm.about},
+               {"tflops", gemm.tflops()},
+               {"noise_percent", gemm.noise_percent()},
+               {"wrong", checked ? Json(gemm.wrong) : Json(nullptr)}};
+  for (const int operation : {kDispatch, kCombine}) {
+    const GemmTimes& times = gemm.times[static_cast<std::size_t>(operation)];
+    Json& of = json[operation == kDispatch ? "dispatch" : "combine"];
+    for (std::size_t part = 0; part < kGemmParts; ++part) {
+      of[fmt::format("{}_us", kGemmPartNames[part])] = times.us[part];
+    }
+    of["slowed_percent"] = Excess::of(times, GemmPart::between).percent();
+    of["late_slowed_percent"] = Excess::of(times, GemmPart::late).percent();
+    of["beyond_alone_us"] = Excess::of(times, GemmPart::whole).us();
+  }
+  return json;
 }
 
 /// Null when void; with several ways one for each, by its name.
@@ -212,6 +258,7 @@ void print_table(const Results& results, std::FILE* out) {
   if (!results.void_reason.empty()) {
     fmt::print(out, "# VOID comparison: {}\n", results.void_reason);
   }
+  if (results.gemm) print_gemm(*results.gemm, out);
   const std::int64_t wrong = results.wrong();
   if (wrong != 0) {
     fmt::print(out, "# FAILED: {} values are wrong\n", wrong);
@@ -241,6 +288,7 @@ std::string to_json(const Results& results) {
     document["floor_us"] = {
         {"parts", floor}, {"total_p50", results.floor_us()}, {"limit", kPeerLimit}};
   }
+  if (results.gemm) document["gemm"] = gemm_json(*results.gemm, results.checked);
   if (results.find(Role::peer) != nullptr) {
     document["ratio"] = ratios_json(results.ratios);
     if (results.ratio_per_rank) document["ratio_per_rank"] = ratio_json(*results.ratio_per_rank);

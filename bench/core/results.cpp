@@ -56,7 +56,7 @@ double Results::floor_us() const noexcept {
 std::int64_t Results::wrong() const noexcept {
   std::int64_t total = 0;
   for (const ContestantResult& result : contestants) total += result.wrong;
-  return total;
+  return gemm ? total + gemm->wrong : total;
 }
 
 int Results::exit_status() const noexcept {
@@ -132,6 +132,14 @@ Results collect(const Board& board, const Workload& workload, const Contestants&
       const std::vector<std::string> names = contestants[which]->operations();
       for (std::size_t i = 0; i < names.size(); ++i) {
         results.floor.push_back({names[i], summary(static_cast<int>(i))});
+      }
+      continue;
+    }
+    if (contestants[which]->role() == Role::gemm) {
+      results.gemm = GemmResult::of(board, first, *bench_case.gemm);
+      results.gemm->about = contestants[which]->about();
+      for (int rank = 0; rank < board.ranks(); ++rank) {
+        results.gemm->wrong += board.record(rank).wrong[which];
       }
       continue;
     }

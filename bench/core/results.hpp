@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "case.hpp"
+#include "gemm_result.hpp"
 #include "machine.hpp"
 #include "measure.hpp"
 #include "summary.hpp"
@@ -53,6 +54,7 @@ struct Results {
   /// rank_major: against the peer that sends one row per (token, rank).
   std::optional<Ratio> ratio_per_rank;
   std::string void_reason;
+  std::optional<GemmResult> gemm;
 
   /// The first of that role, in that way where one is given.
   const ContestantResult* find(Role role) const noexcept;

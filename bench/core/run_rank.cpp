@@ -71,13 +71,19 @@ Status run_rounds(Board& board, const Workload& workload, const Contestants& con
   const Case& bench_case = workload.bench_case;
   const auto measured = bench_case.engine == Device::cuda ? measure_launched : measure;
   if (Status status = measured(board, bench_case, contestants, progress); !status) return status;
+  if (bench_case.gemm) {
+    if (Status status = measure_gemm(board, bench_case, contestants, progress); !status) {
+      return status;
+    }
+  }
   if (settings.check) {
     if (Status status = verify(board, bench_case, contestants, progress); !status) return status;
   }
   return write_profiles(board, contestants, settings);
 }
 
-/// Sluice's contestant, on a GPU in each of its ways, and the peer that the settings ask for.
+/// Sluice's contestant, on a GPU in each of its ways, the peer that the settings ask for, and the GEMM
+/// that goes between its halves.
 Result<Contestants> make_contestants(World& world, const Workload& workload, Place& place,
                                      const RunSettings& settings) {
   Result<std::unique_ptr<SluiceContestant>> ours = SluiceContestant::create(world, workload, place);
@@ -87,13 +93,21 @@ Result<Contestants> make_contestants(World& world, const Workload& workload, Pla
     contestants.push_back(std::move(ours).value());
     return contestants;
   }
-  contestants = launched(std::move(ours).value(), place, workload.bench_case);
-  if (!settings.peer_nccl) return contestants;
-  Result<std::shared_ptr<QueuedContestant>> peer =
-      nccl_peer(world, workload, place, settings.nccl_library);
-  if (!peer) return peer.status();
-  for (auto& contestant : launched(std::move(peer).value(), place, workload.bench_case)) {
-    contestants.push_back(std::move(contestant));
+  const std::shared_ptr<SluiceContestant> sluice = std::move(ours).value();
+  contestants = launched(sluice, place, workload.bench_case);
+  if (settings.peer_nccl) {
+    Result<std::shared_ptr<QueuedContestant>> peer =
+        nccl_peer(world, workload, place, settings.nccl_library);
+    if (!peer) return peer.status();
+    for (auto& contestant : launched(std::move(peer).value(), place, workload.bench_case)) {
+      contestants.push_back(std::move(contestant));
+    }
+  }
+  if (workload.bench_case.gemm) {
+    Result<std::unique_ptr<Contestant>> gemm =
+        gemm_between(sluice, place, workload.bench_case, world.rank(), settings.cublas_library);
+    if (!gemm) return gemm.status();
+    contestants.push_back(std::move(gemm).value());
   }
   return contestants;
 }

@@ -80,6 +80,8 @@ Result<std::unique_ptr<SluiceContestant>> SluiceContestant::create(World& world,
 Status SluiceContestant::allocate() {
   dispatch_options_.stream = place_.stream();
   combine_options_.stream = place_.stream();
+  dispatch_outputs_.stream = place_.stream();
+  combine_outputs_.stream = place_.stream();
   if (Status status = allocate_inputs(); !status) return status;
   if (Status status = allocate_outputs(); !status) return status;
   // Pages are taken before the clock runs, as the peer's are.
@@ -217,20 +219,35 @@ Status SluiceContestant::dispatch(int set, int handle) {
   dispatch_outputs_.handle =
       Handle(handles_.device() + static_cast<std::size_t>(handle) * handle_stride_,
              communicator_.handle_bytes(), place_.device());
-  received_ =
-      communicator_.dispatch(x(set),
-                             view(ids_.device() + static_cast<std::size_t>(set * routes) * 4,
-                                  DType::i32, case_.tokens_of(communicator_.rank()), case_.top_k),
-                             case_.weights_at_combine ? ConstTensorView() : weights(set),
-                             dispatch_options_, dispatch_outputs_);
-  return complete(received_.status, received_.report, "dispatch");
+  const ConstTensorView ids = view(ids_.device() + static_cast<std::size_t>(set * routes) * 4,
+                                   DType::i32, case_.tokens_of(communicator_.rank()), case_.top_k);
+  const ConstTensorView given = case_.weights_at_combine ? ConstTensorView() : weights(set);
+  Status queued;
+  if (between_) {
+    const DispatchTicket ticket =
+        communicator_.send_dispatch(x(set), ids, given, dispatch_options_);
+    queued = between_();
+    received_ = communicator_.receive_dispatch(ticket, dispatch_outputs_);
+  } else {
+    received_ = communicator_.dispatch(x(set), ids, given, dispatch_options_, dispatch_outputs_);
+  }
+  return queued ? complete(received_.status, received_.report, "dispatch") : queued;
 }
 
 Status SluiceContestant::combine(int set) {
   if (case_.weights_at_combine) combine_options_.weights = weights(set);
-  const CombineResult result = communicator_.combine(y(set), received_.handle, combine_outputs_.out,
-                                                     combine_options_, combine_outputs_);
-  return complete(result.status, result.report, "combine");
+  CombineResult result;
+  Status queued;
+  if (between_) {
+    const CombineTicket ticket =
+        communicator_.send_combine(y(set), received_.handle, combine_options_);
+    queued = between_();
+    result = communicator_.receive_combine(ticket, combine_outputs_);
+  } else {
+    result = communicator_.combine(y(set), received_.handle, combine_outputs_.out, combine_options_,
+                                   combine_outputs_);
+  }
+  return queued ? complete(result.status, result.report, "combine") : queued;
 }
 
 Status SluiceContestant::run(int operation, int set) {

@@ -32,6 +32,10 @@ class SluiceContestant final : public QueuedContestant {
   Result<std::int64_t> check(int set, const Submit& submit) override;
   Result<std::int64_t> check_chain(int set, const std::function<Status()>& chain) override;
 
+  /// Operations are made of halves from now on, with `between` called between the two; with none of it,
+  /// of whole calls again.
+  void split(std::function<Status()> between) { between_ = std::move(between); }
+
   Status profile(int rounds, const std::string& path) override;
   void start_profile() override;
   Status write_profile(const std::string& path) override;
@@ -72,6 +76,7 @@ class SluiceContestant final : public QueuedContestant {
   CombineOptions combine_options_;
   DispatchOutputs dispatch_outputs_;
   CombineOutputs combine_outputs_;
+  std::function<Status()> between_;
   Received received_;
   Statistics counted_;
 };

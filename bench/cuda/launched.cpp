@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda_objects.hpp"
 #include "gpu.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "stamp.hpp"
@@ -16,25 +17,6 @@ namespace {
 using memory::cuda_status;
 
 enum class Way : std::uint8_t { graph, stream };
-
-/// One of CUDA's objects.
-template <typename Handle, cudaError_t (*destroy)(Handle)>
-class Owned {
- public:
-  Owned() = default;
-  ~Owned() {
-    if (handle_ != nullptr) (void)destroy(handle_);
-  }
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  Handle get() const noexcept { return handle_; }
-  Handle* put() noexcept { return &handle_; }
-
- private:
-  Handle handle_ = nullptr;
-};
-using Graph = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
-using Event = Owned<cudaEvent_t, cudaEventDestroy>;
 
 /// Captures what `queue` queues on `stream`.
 Status capture(cudaStream_t stream, const std::function<Status()>& queue, Graph& graph) {
@@ -257,10 +239,13 @@ Contestants launched(std::shared_ptr<QueuedContestant> contestant, Place& place,
 
 Status measure_launched(Board& board, const Case& bench_case, const Contestants& contestants,
                         Progress& progress) {
-  const std::size_t count = contestants.size();
-  for (const std::unique_ptr<Contestant>& contestant : contestants) {
+  // The GEMM, the last one, has measure_gemm().
+  const std::size_t count = contestants.size() - (bench_case.gemm ? 1 : 0);
+  for (std::size_t which = 0; which < count; ++which) {
     if (const Result<std::int64_t> start = board.pass(); !start) return start.status();
-    if (Status status = static_cast<Launched&>(*contestant).prepare(); !status) return status;
+    if (Status status = static_cast<Launched&>(*contestants[which]).prepare(); !status) {
+      return status;
+    }
   }
   for (int iteration = -bench_case.warmup; iteration < bench_case.iterations; ++iteration) {
     progress.tick("measuring", iteration, bench_case.iterations);

@@ -26,5 +26,14 @@ Status measure_launched(Board& /*board*/, const Case& /*bench_case*/,
                         const Contestants& /*contestants*/, Progress& /*progress*/) {
   return {StatusCode::unavailable, "this build has no CUDA engine"};
 }
+Result<std::unique_ptr<Contestant>> gemm_between(std::shared_ptr<SluiceContestant> /*ours*/,
+                                                 Place& /*place*/, const Case& /*bench_case*/,
+                                                 int /*rank*/, const std::string& /*library*/) {
+  return Status(StatusCode::unavailable, "this build has no CUDA engine");
+}
+Status measure_gemm(Board& /*board*/, const Case& /*bench_case*/,
+                    const Contestants& /*contestants*/, Progress& /*progress*/) {
+  return {StatusCode::unavailable, "this build has no CUDA engine"};
+}
 
 }  // namespace sluice::bench

@@ -1,8 +1,9 @@
 #!/bin/sh
-# bench_test.sh SLUICE: the benchmark's GPU part on the simulated GPU: graphs, plain launches, single pairs,
-# samples, profile. Its figures mean nothing there; what it leaves is checked.
+# bench_test.sh SLUICE CUBLAS: the benchmark's GPU part on the simulated GPU: graphs, plain launches, single
+# pairs, samples, profile, and operations by halves with a GEMM of nothing between them. Its figures mean nothing there; what it leaves is checked.
 set -eu
 sluice=$1
+cublas=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
@@ -27,3 +28,15 @@ for rank in 0 1 2 3; do
   done
   tail -n 1 "$file" | grep -q '^]}$'
 done
+
+"$sluice" bench --engine cuda --ranks 3 --tokens 8 --hidden 256 --experts 16 --iterations 2 --warmup 1 --sets 1 \
+  --chain 2 --launch stream --check --deadline 100 --gemm 64,32,16 --cublas "$cublas" --json "$folder/gemm.json" \
+  --samples "$folder/samples.csv" >"$folder/table"
+cat "$folder/table"
+grep -q '# OK: every value is right' "$folder/table"
+grep -q 'halves of an operation: 64 x 32 x 16, bf16, cuBLAS 13.1.2,' "$folder/table"
+for part in alone between late halves whole; do
+  [ "$(count "\"gemm\",dispatch $part," "$folder/samples.csv")" = 6 ]
+  [ "$(count "\"gemm\",combine $part," "$folder/samples.csv")" = 6 ]
+done
+[ "$(count '"late_slowed_percent"' "$folder/gemm.json")" = 2 ]
