@@ -82,6 +82,10 @@ struct Tensors {
   }
 };
 
+std::string words_of(const RankSet& set) {
+  return std::to_string(set.words[0]);
+}
+
 /// The hashes of all runs of a rank under given circumstances; what is wrong goes to `findings`.
 void run_kind(World& world, const Circumstances& kind, Tensors& t, support::Place& second,
               std::vector<std::uint64_t>& hashes, support::Findings& findings) {
@@ -135,7 +139,13 @@ void run_kind(World& world, const Circumstances& kind, Tensors& t, support::Plac
     hashes.push_back(hash.value());
   }
   const Statistics all = communicator->statistics();
-  if (all.combine_reports.lost_routes != 0) findings.add("routes were lost");
+  if (all.combine_reports.lost_routes != 0) {
+    findings.add(
+        "with a limit of " + std::to_string(kind.block_limit) + " blocks " +
+        std::to_string(all.combine_reports.lost_routes) +
+        " routes were lost; missing in dispatches: " + words_of(all.dispatch_reports.missing) +
+        ", in combines: " + words_of(all.combine_reports.missing));
+  }
 }
 
 void expect_one_hash(int tokens) {

@@ -4,7 +4,7 @@
 victim=$1
 mutant=$2
 shift 2
-SLUICE_MUTANT=$mutant SLUICE_KERNEL_MUTANT=$mutant timeout --kill-after=5 120 "$victim" "$@"
+SLUICE_MUTANT=$mutant SLUICE_KERNEL_MUTANT=$mutant timeout --kill-after=5 240 "$victim" "$@"
 status=$?
 case $status in
   0) echo "$mutant survived"; exit 1 ;;

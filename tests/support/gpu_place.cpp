@@ -84,6 +84,10 @@ class GpuPlace final : public Place {
       : device_(rank % gpu_count()), longest_(longest) {
     must(cudaSetDevice(device_), "device");
     must(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+    // What a stream's first work sets up should not wait for kernels that wait for other ranks.
+    const std::shared_ptr<void> first = Arena::instance().take(1);
+    must(cudaMemsetAsync(first.get(), 0, 1, stream_), "a stream's first work");
+    finish();
   }
   ~GpuPlace() override { (void)cudaStreamDestroy(stream_); }
 

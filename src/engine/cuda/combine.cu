@@ -30,7 +30,7 @@ __device__ __forceinline__ bool fits(const CombineArgs& a, const window::HandleB
 __device__ __forceinline__ void send_cells(const Combine& c, bool usable, std::uint64_t received,
                                            int packets, int warp, int lane) {
   const Geometry& g = c.g;
-  if (warp < g.ranks && ((c.suspects >> warp) & 1U) == 0) {
+  if (warp < g.ranks && ((c.block.suspects >> warp) & 1U) == 0) {
     std::uint32_t word = cell_word::kRefused;
     if (usable) {
       const std::int64_t* const offsets = c.handle.source_offsets();
@@ -48,7 +48,7 @@ __device__ __forceinline__ void send_cells(const Combine& c, bool usable, std::u
       count_bytes(g, Kind::combine, (static_cast<int>(word) * each + window::kFormPacket + 1) * 16);
     }
   }
-  if (warp == kOpenWarp) tell(g, Kind::combine, received, c.suspects, lane);
+  if (warp == kOpenWarp) tell(g, Kind::combine, received, c.block.suspects, lane);
 }
 
 /// Likewise in a receive half, by a whole block. Awaits every peer's cell, also of those that had
@@ -60,14 +60,14 @@ __device__ __forceinline__ void keep_books(const Combine& c, bool usable, bool d
   if (warp == 0) {
     const PeerCell cell =
         await_cells(&g, CellKind::combine, c.bank, c.tag, c.signature, c.a.timeout_ns);
-    const std::uint32_t missing = lanes_with(cell.missing);
+    const std::uint32_t missing = lanes_with(cell.missing) | c.block.absent;
     const std::uint32_t refused = lanes_with(cell.refused);
     const std::uint32_t unwanted = usable ? lanes_with(cell.mismatched) : 0;
-    if (lane == 0) ranks = (drop ? (1U << g.ranks) - 1U : unwanted) & ~c.suspects;
-    if (lane == 0 && (missing | refused | unwanted) != 0) {
-      add_totals(&g, Kind::combine, {}, {missing, refused, unwanted});
+    if (lane == 0) ranks = (drop ? (1U << g.ranks) - 1U : unwanted) & ~c.block.absent;
+    if (lane == 0) report_missing(&c.a, missing, c.a.report != nullptr);
+    if (lane == 0 && (refused | unwanted) != 0) {
+      add_totals(&g, Kind::combine, {}, {0, refused, unwanted});
       if (c.a.report != nullptr) {
-        c.a.report->missing.words[0] = missing;
         c.a.report->refused.words[0] = refused;
         c.a.report->mismatched.words[0] = unwanted;
       }
@@ -91,6 +91,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
   const Crew crew(1, 0);
+  // With few tokens only some warps have a piece: those that fetch their instructions together.
+  constexpr int kTogether = 4;  // Warps w, w + 4 and so on do.
+  const int seat =
+      Traits::kSpan > 1 ? warp : warp % kTogether * (kBlockWarps / kTogether) + warp / kTogether;
   const bool sends = kCommon || a.halves.send;
   const bool receives = kCommon || a.halves.receive;
   Recorder<kRecords> recorder(g.recording);
@@ -112,9 +116,9 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const int warps = crew.workers * kBlockWarps;
   const int place = warp * crew.workers + crew.block;
   const bool asks = kCommon || !a.refused;
-  Combine c{a, g, {const_cast<std::byte*>(a.handle), &a.handle_layout}, 0, 0, 0, 0, 0};
+  Combine c{a, g, {const_cast<std::byte*>(a.handle), &a.handle_layout}, 0, 0, block, 0, 0};
   Pieces pieces(a, crew);
-  int turn = warp;
+  int turn = seat;
   const auto read_record = [&](int of) {
     return RecordPlace(c.handle, g, pieces.record(of), lane).read(g, lane);
   };
@@ -144,7 +148,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     if (lane == 0) raise(&opened);  // Pairs with raised() in begin().
   }
 
-  bool usable = brief.key == g.handle_key;
+  const bool usable = (brief.key == g.handle_key) & fits(a, brief);
   const int records = usable && sends && crew.works ? static_cast<int>(brief.records) : 0;
   if (records > pieces.order.all) {
     // Others had more tokens.
@@ -156,7 +160,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   // Another's handle may say anything.
   record.row = min(record.row, a.y_last_row);
   c.layout = brief.layout;
-  Patience patience(g, a.timeout_ns);
+  std::uint64_t began = 0;
+  Patience patience(g, a.timeout_ns, began);
   std::uint64_t received = 0;
   const auto begin = [&] {
     if constexpr (kAhead) {
@@ -167,12 +172,9 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     } else {
       __syncthreads();
     }
-    usable = usable && fits(a, brief);
-    if (!usable) pieces.count(0);
     const Progress progress = sends ? block.sent : block.received;
     c.signature = mix(a.signature, brief.dispatch * 4 + c.layout);
     c.tag = window::tag_of(progress.epoch + 1);
-    c.suspects = block.suspects;
     c.bank = static_cast<int>(progress.bank);
     received = block.received.epoch;
     recorder.open(Kind::combine, progress.epoch + 1);
@@ -246,10 +248,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     // A second piece, which few warps have, is not asked for in advance.
     {
       Rows<Traits> rows(shared_rows);
-      const bool exists = pieces.exists(turn);
+      const bool exists = pieces.exists(turn) && record.home >= 0;
       if (exists) ask(rows, record, turn);
       begin();
-      if (exists && usable) send(rows, [] {});
+      if (exists) send(rows, [] {});
     }
 #pragma unroll 1
     for (turn = pieces.next(turn); turn >= 0; turn = pieces.next(turn)) {
@@ -265,23 +267,28 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       // Warps with nothing to send are the first to take.
       const int parts = static_cast<int>(a.taken_divisor.divisor);
       const int tasks = a.tokens * parts;
+      std::uint32_t lost = 0;
 #pragma unroll 1
-      for (int turn = kAhead ? next_turn(&taken, lane) : kBlockWarps - 1 - warp;;
+      for (int turn = kAhead ? next_turn(&taken, lane) : kBlockWarps - 1 - seat;;
            turn = kAhead ? next_turn(&taken, lane) : turn + kBlockWarps) {
         const int task = turn * crew.workers + crew.workers - 1 - crew.block;
         if (task >= tasks) break;
         const int token = quotient(task, a.taken_divisor);
         if constexpr (Traits::kSingle) {
-          chain_token<Traits>(c, token, task - token * parts, patience, lane);
+          lost |= chain_token<Traits>(c, token, task - token * parts, patience, lane);
         } else {
-          sum_token<typename Traits::OneStep>(c, token, task - token * parts, patience, recorder,
-                                              lane);
+          lost |= sum_token<typename Traits::OneStep>(c, token, task - token * parts, patience,
+                                                      recorder, lane);
         }
+      }
+      if (lost != 0 || patience.was_weary()) {
+        using Taken = std::conditional_t<Traits::kSingle, Traits, typename Traits::OneStep>;
+        settle<Taken>(&a, &block, c.signature, c.tag, c.bank, -1, 0);
       }
       if (!kCommon && a.weights_home != nullptr) {
 #pragma unroll 1
         for (int token = place; token < a.tokens; token += warps) {
-          take_row_weights(c, token, patience, lane);
+          take_row_weights<Traits>(c, token, patience, lane);
         }
       }
     }
@@ -303,10 +310,10 @@ using Kernel = void (*)(const CombineArgs);
 
 template <int kInput, int kCodec, bool kSingle>
 constexpr Kernel general_kernel =
-    combine_kernel<CombineTraits<kInput, kCodec, 1, kSingle, false, true>, true>;
-template <int kSpan, bool kWeights, bool kRecords>
+    combine_kernel<CombineTraits<kInput, kCodec, 1, kSingle, false, true, true>, true>;
+template <int kSpan, bool kWeights, bool kManyRanks, bool kRecords>
 constexpr Kernel common_kernel =
-    combine_kernel<CombineTraits<2, 2, kSpan, false, true, kWeights>, kRecords>;
+    combine_kernel<CombineTraits<2, 2, kSpan, false, true, kWeights, kManyRanks>, kRecords>;
 
 /// Common calls have kernels of their own, from which all that is rare is left out.
 bool is_common(const CombineArgs& a) {
@@ -322,12 +329,17 @@ bool is_common(const CombineArgs& a) {
 
 template <int kSpan, bool kRecords>
 Kernel common_kernel_for(const CombineArgs& a) {
-  return a.weights_given ? common_kernel<kSpan, true, kRecords>
-                         : common_kernel<kSpan, false, kRecords>;
+  if (a.geometry.ranks > kRanksAtOnce) {
+    return a.weights_given ? common_kernel<kSpan, true, true, kRecords>
+                           : common_kernel<kSpan, false, true, kRecords>;
+  }
+  return a.weights_given ? common_kernel<kSpan, true, false, kRecords>
+                         : common_kernel<kSpan, false, false, kRecords>;
 }
 
 template <int kSpan>
-constexpr int kSharedBytes = Rows<CombineTraits<2, 2, kSpan, false, true, true>>::kSharedBytes;
+constexpr int kSharedBytes =
+    Rows<CombineTraits<2, 2, kSpan, false, true, true, true>>::kSharedBytes;
 
 struct Choice {
   Kernel kernel;
@@ -371,7 +383,7 @@ int load_combine_kernels() {
   std::uint64_t any = 0;
   for (const DType codec : {DType::bf16, DType::f32}) {
     for (const DType dtype : {DType::bf16, DType::f32}) {
-      for (int bits = 0; bits < 32; ++bits) {
+      for (int bits = 0; bits < 64; ++bits) {
         CombineArgs args;
         args.codec = codec;
         args.y_dtype = dtype;
@@ -380,6 +392,7 @@ int load_combine_kernels() {
         args.many = (bits & 4) != 0;
         args.weights_given = (bits & 8) != 0;
         args.geometry.recording.words = (bits & 16) != 0 ? &any : nullptr;
+        args.geometry.ranks = (bits & 32) != 0 ? kPeersMax : 1;
         args.handle = reinterpret_cast<const std::byte*>(&args);  // Any.
         const Choice choice = choose(args);
         const int error = load_kernel(choice.kernel, choice.shared_bytes);

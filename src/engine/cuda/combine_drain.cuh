@@ -16,7 +16,8 @@ static __device__ __noinline__ void drain_answers(const CombineArgs* a, std::uin
   const Geometry& g = a->geometry;
   const int token = static_cast<int>(threadIdx.x);
   const bool exists = token < g.layout.shape().tokens;
-  Patience patience(g, a->timeout_ns);
+  std::uint64_t began = 0;
+  Patience patience(g, a->timeout_ns, began);
 #pragma unroll 1
   for (; peers != 0; peers &= peers - 1) {
     const int peer = __ffs(static_cast<int>(peers)) - 1;

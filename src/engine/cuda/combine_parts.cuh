@@ -40,7 +40,7 @@ struct RecordPlace {
     weight = handle.local_weights() + route;
   }
   __device__ __forceinline__ Record read(const Geometry& g, int lane) const {
-    Record record{*home, *token, *row, *weight};
+    Record record{load_now(home), load_now(token), load_now(row), load_now(weight)};
     if (lane >= g.top_k) record.row = Handle::kRowAbsent;
     return record;
   }
@@ -156,8 +156,9 @@ struct Elements {
     each<true>(element, hidden,
                [&](int j, int i, int byte) { store_packet(at + byte, word[j][i]); });
   }
-  __device__ __forceinline__ void clear(std::byte* at, int element, int hidden) const {
-    each<true>(element, hidden, [&](int, int, int byte) { clear_packet(at + byte); });
+  __device__ __forceinline__ void clear(std::byte* at, int element, int hidden,
+                                        std::uint32_t mark) const {
+    each<true>(element, hidden, [&](int, int, int byte) { clear_packet(at + byte, mark); });
   }
   __device__ __forceinline__ bool empty() const {
     bool any = false;
@@ -184,9 +185,12 @@ struct Elements {
   }
 };
 
+/// Ranks that a warp awaits at a time, with pieces of one step.
+inline constexpr int kRanksAtOnce = 4;
+
 /// What a kernel is made for.
 template <int kInputSize, int kCodecSize, int kStepSpan, bool kSingleChain, bool kCommonCase,
-          bool kWeightsCome>
+          bool kWeightsCome, bool kManyRanks>
 struct CombineTraits {
   static constexpr int kInput = kInputSize;  // bytes of an element of y
   static constexpr int kSpan = kStepSpan;
@@ -197,8 +201,11 @@ struct CombineTraits {
   using Output = Elements<kCodecSize, kSpan>;
   /// Whether weights may be given to combine.
   static constexpr bool kWeights = kWeightsCome;
+  /// Whether there may be more ranks than kRanksAtOnce. Calls that are never made cost the caller registers, too.
+  static constexpr bool kFurtherRanks = kManyRanks;
   /// The same with pieces of one step, as the receive half takes them: then four ranks fit into registers.
-  using OneStep = CombineTraits<kInputSize, kCodecSize, 1, kSingleChain, kCommonCase, kWeightsCome>;
+  using OneStep =
+      CombineTraits<kInputSize, kCodecSize, 1, kSingleChain, kCommonCase, kWeightsCome, kManyRanks>;
 
   // Common calls are those of bf16.
   static __device__ DType y_dtype(const CombineArgs& a) {
@@ -224,7 +231,7 @@ struct Combine {
   HandleArrays handle;
   std::uint32_t signature;
   std::uint32_t tag;
-  std::uint32_t suspects;
+  const Block& block;
   int bank;
   std::uint16_t layout;  // of the rows
 
@@ -233,30 +240,8 @@ struct Combine {
   }
 };
 
-/// Of the answers of `ranks`, of whom those in `late` have said nothing: which of these will say
-/// nothing. Those in `gone` are given up. By one warp, now and then between two polls.
-struct Silence {
-  std::uint32_t silent;
-  std::uint32_t gone;
-};
-__device__ __forceinline__ Silence listen(const Combine& c, std::uint32_t ranks,
-                                          Patience& patience) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  bool silent = false;
-  bool gone = false;
-  if (((ranks >> lane) & 1U) != 0) {
-    const uint4 packet =
-        load_packet(in_at(c.g, lane, c.g.layout.cell(protocol::CellKind::combine, c.bank)));
-    PeerCell cell;
-    cell.read(packet, c.signature);
-    silent = packet.x == c.tag && cell.records() == 0;
-    gone = patience.look(lane);
-  }
-  return {lanes_with(silent), lanes_with(gone)};
-}
-
 /// The weights that home sends for one of its tokens: lane k has that of route k; 0 if home will send
-/// none, because it refused its call or made another.
+/// none, because it refused its call or made another, or is given up.
 __device__ __forceinline__ float await_weight(const Combine& c, int home, int token,
                                               Patience& patience, int lane) {
   const int packet = lane < c.g.top_k ? lane / window::kPacketWeights : 0;

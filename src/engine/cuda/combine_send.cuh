@@ -25,7 +25,7 @@ __device__ __forceinline__ GivenWeights read_given(const Combine& c, int token, 
 /// Sends them to the ranks of their experts. A token by one warp.
 __device__ __forceinline__ void send_weights(const Combine& c, const GivenWeights& given, int token,
                                              int lane) {
-  const std::uint32_t ranks = given.ranks & ~c.suspects;
+  const std::uint32_t ranks = given.ranks & ~c.block.suspects;
   for_each_peer(c.g, ranks, [&](int rank) {
     send_weights_to(c, out_at(c.g, rank, c.g.layout.weight(c.bank, token)),
                     given.from.owner == rank ? given.weight : 0.0F, lane);
@@ -58,53 +58,6 @@ __device__ __forceinline__ void add_row(const CombineArgs& a, const typename Tra
     }
   }
 }
-
-/// The first rows of one piece of a record, in registers. What is asked for at one place in the code must be
-/// added at one place: what several places ask for is moved to where they meet, and the compiler waits for it
-/// there.
-template <typename Traits>
-class HeldRows {
- public:
-  static constexpr int kSharedBytes = 0;
-
-  __device__ __forceinline__ explicit HeldRows(std::byte* /*shared*/) {}
-  /// Before others are asked for: what was asked for is not wanted.
-  __device__ __forceinline__ void forget() {}
-
-  /// Asks for the first rows of the lanes in `left`. Where there are fewer, for one of them again: without a
-  /// branch.
-  __device__ __forceinline__ void ask(const CombineArgs& a, int own_row, std::uint32_t left,
-                                      int element) {
-    if (left == 0) return;
-    const int hidden = a.geometry.hidden;
-    const std::uint32_t all = left;
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int from = __ffs(static_cast<int>(left != 0 ? left : all)) - 1;
-      const int row = __shfl_sync(~0U, own_row, from);
-      y_[i].load(Traits::row(a.y, row, within(element, hidden) * Traits::kInput), element, hidden,
-                 Traits::kCommon || a.aligned);
-      left &= left - 1;
-    }
-  }
-  /// Adds them; returns the lanes that remain.
-  __device__ __forceinline__ std::uint32_t add(const CombineArgs& a, float own_weight,
-                                               std::uint32_t left,
-                                               float (&sum)[Traits::kSpan][kLaneElements]) {
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const float weight = __shfl_sync(~0U, own_weight, (__ffs(static_cast<int>(left)) - 1) & 31);
-      if (left == 0) return 0;
-      left &= left - 1;
-      add_row<Traits>(a, y_[i], weight, sum);
-    }
-    return left;
-  }
-
- private:
-  static constexpr int kRows = 4;
-  typename Traits::Input y_[kRows];
-};
 
 /// The same in shared memory, where there are many tokens: the next record's rows are asked for before this
 /// one's sum is sent.
@@ -162,6 +115,58 @@ class StagedRows {
   uint4* staged_;
 };
 
+/// The first rows of one piece of a record, in registers. What is asked for at one place in the code must be
+/// added at one place: what several places ask for is moved to where they meet, and the compiler waits for it
+/// there.
+template <typename Traits>
+class HeldRows {
+ public:
+  static constexpr int kSharedBytes = Traits::kCommon ? StagedRows<Traits>::kSharedBytes : 0;
+
+  __device__ __forceinline__ explicit HeldRows(std::byte* shared) : more_(shared) {}
+  /// Before others are asked for: what was asked for is not wanted.
+  __device__ __forceinline__ void forget() {
+    if (Traits::kCommon) more_.forget();
+  }
+
+  /// Asks for the first rows of the lanes in `left`. Where there are fewer, for one of them again: without a
+  /// branch.
+  __device__ __forceinline__ void ask(const CombineArgs& a, int own_row, std::uint32_t left,
+                                      int element) {
+    if (left == 0) return;
+    const int hidden = a.geometry.hidden;
+    const std::uint32_t all = left;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const int from = __ffs(static_cast<int>(left != 0 ? left : all)) - 1;
+      const int row = __shfl_sync(~0U, own_row, from);
+      y_[i].load(Traits::row(a.y, row, within(element, hidden) * Traits::kInput), element, hidden,
+                 Traits::kCommon || a.aligned);
+      left &= left - 1;
+    }
+    if (Traits::kCommon && left != 0) more_.ask(a, own_row, left, element);
+  }
+  /// Adds them; returns the lanes that remain.
+  __device__ __forceinline__ std::uint32_t add(const CombineArgs& a, float own_weight,
+                                               std::uint32_t left,
+                                               float (&sum)[Traits::kSpan][kLaneElements]) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const float weight = __shfl_sync(~0U, own_weight, (__ffs(static_cast<int>(left)) - 1) & 31);
+      if (left == 0) return 0;
+      left &= left - 1;
+      add_row<Traits>(a, y_[i], weight, sum);
+    }
+    if (Traits::kCommon && left != 0) left = more_.add(a, own_weight, left, sum);
+    return left;
+  }
+
+ private:
+  static constexpr int kRows = 4;
+  typename Traits::Input y_[kRows];
+  StagedRows<Traits> more_;
+};
+
 template <typename Traits>
 using Rows = std::conditional_t<(Traits::kSpan > 1), StagedRows<Traits>, HeldRows<Traits>>;
 
@@ -182,7 +187,7 @@ __device__ __forceinline__ bool begin_record(const Combine& c, Record& record, i
   const Geometry& g = c.g;
   const int home = record.home;
   const int token = record.token;
-  if (home < 0 || ((c.suspects >> home) & 1U) != 0) return false;
+  if (home < 0 || ((c.block.suspects >> home) & 1U) != 0) return false;
   const bool weighted = is_weighted<Traits>(c);
   if (!mutant(KernelMutant::given_weights_ignored) && Traits::kWeights &&
       (Traits::kCommon || (!Traits::kSingle && a.weights_given)) && weighted) {

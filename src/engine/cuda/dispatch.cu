@@ -118,7 +118,8 @@ __device__ __forceinline__ void take_records(const Receipt& r, int first, int wa
   const DispatchArgs& a = r.a;
   const Geometry& g = r.g;
   const int units = static_cast<int>(a.units_divisor.divisor);
-  Patience patience(g, a.timeout_ns);
+  std::uint64_t began = 0;
+  Patience patience(g, a.timeout_ns, began);
   if (!Encoder::kCommon && a.cached) {
     const int tasks = static_cast<int>(r.handle.source_offsets()[g.ranks]) * units;
 #pragma unroll 1
@@ -279,7 +280,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       __syncthreads();  // The route table is read no more.
       keep_books<kCommon, kFew>(receipt, crew, shared, bases, drop, epoch, recorder, warp, lane);
     } else if (crew.works && needs_bases<kFew>(receipt) && !cached && !drop) {
-      Patience patience(g, a.timeout_ns);
+      std::uint64_t began = 0;
+      Patience patience(g, a.timeout_ns, began);
       number_rows(receipt, bases, false, shared, patience);
       recorder.mark(Phase::count);
     }

@@ -13,7 +13,8 @@ static __device__ __noinline__ void drain_rows(const DispatchArgs* a, std::uint3
   const Geometry& g = a->geometry;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
-  Patience patience(g, a->timeout_ns);
+  std::uint64_t began = 0;
+  Patience patience(g, a->timeout_ns, began);
 #pragma unroll 1
   for (; sources != 0; sources &= sources - 1) {
     const int source = __ffs(static_cast<int>(sources)) - 1;

@@ -30,7 +30,8 @@ __device__ __forceinline__ void read_cells(const Receipt& r, Coming& coming, boo
     const std::byte* const at =
         in_at(g, source, g.layout.cell(protocol::CellKind::dispatch, r.bank)) +
         (asks ? lane : 0) * window::kPacketBytes;
-    Patience patience(g, r.a.timeout_ns);
+    std::uint64_t began = 0;
+    Patience patience(g, r.a.timeout_ns, began);
     bool missing = ((r.suspects >> source) & 1U) != 0;
     uint4 packet = load_packet(at);  // Pairs with send_cell() of the source.
 #pragma unroll 1
@@ -116,7 +117,8 @@ __device__ __forceinline__ int describe_early(const Receipt& r, const std::int32
     const std::byte* const cell_at =
         in_at(g, peer, g.layout.cell(protocol::CellKind::dispatch, r.bank));
     Numbers numbers(r, true, source);
-    Patience patience(g, r.a.timeout_ns);
+    std::uint64_t began = 0;
+    Patience patience(g, r.a.timeout_ns, began);
     std::uint32_t gone = r.suspects;
     uint4 header;
     uint4 cell;
@@ -461,7 +463,8 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
   recorder.mark(Phase::wait);
   if (numbers && (first || needs_bases<kFew>(r))) {
     // Of its own: lanes wait for different things in there.
-    Patience patience(r.g, a.timeout_ns);
+    std::uint64_t began = 0;
+    Patience patience(r.g, a.timeout_ns, began);
     number_rows(r, bases, first, shared, patience);
   } else if (first && writes) {
     write_no_rows(&a);
@@ -475,7 +478,8 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
     finish_header(r, shared, drop, epoch, lane);
   }
   if (numbers && describes) {
-    Patience patience(r.g, a.timeout_ns);
+    std::uint64_t began = 0;
+    Patience patience(r.g, a.timeout_ns, began);
     describe_records<kFew>(r, coming, bases, patience, index, among * kBlockWarps, ahead, lane);
   }
   recorder.mark(Phase::place);

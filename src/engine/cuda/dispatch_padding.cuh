@@ -39,7 +39,8 @@ static __device__ __noinline__ void zero_padding(const Receipt* r, int warps, in
   const Geometry& g = r->g;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const bool slab = a.layout == Layout::expert_slab;
-  Patience patience(g, a.timeout_ns);
+  std::uint64_t began = 0;
+  Patience patience(g, a.timeout_ns, began);
   if (a.layout == Layout::rank_major) {
     std::int64_t rows =
         a.cached ? r->handle.header()->rows

@@ -30,7 +30,8 @@ static __device__ __noinline__ int record_index(const DispatchArgs* a, std::uint
   const int from = counts ? lane : source;
   const std::byte* const at = in_at(g, from, g.layout.cell(protocol::CellKind::dispatch, bank)) +
                               packet * window::kPacketBytes;
-  Patience patience(g, a->timeout_ns);
+  std::uint64_t began = 0;
+  Patience patience(g, a->timeout_ns, began);
   uint4 v = make_uint4(tag, cell_word::kRefused, 0, 0);
   if (asks) {
     v = load_packet(at);  // Pairs with send_cell() of the peer.
@@ -281,7 +282,8 @@ __device__ __forceinline__ void take_cached(const Receipt& r, int record, int un
   const std::byte* const cell_at =
       in_at(g, source, g.layout.cell(protocol::CellKind::dispatch, r.bank));
   Piece<Encoder, 1> piece(a, in_at(g, source, g.layout.dispatch_row(r.bank, token)), unit, lane);
-  Patience patience(g, a.timeout_ns);
+  std::uint64_t began = 0;
+  Patience patience(g, a.timeout_ns, began);
   bool lost = ((r.suspects >> source) & 1U) != 0;
 #pragma unroll 1
   while (!lost) {

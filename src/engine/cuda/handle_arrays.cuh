@@ -41,8 +41,8 @@ struct HandleArrays {
 /// What the host cannot see of a handle in device memory.
 __device__ __forceinline__ window::HandleBrief read_brief(const window::HandleHeader* header) {
   const auto* const words = reinterpret_cast<const uint4*>(&header->brief);
-  const uint4 first = words[0];
-  const uint4 second = words[1];
+  const uint4 first = load_now(words);
+  const uint4 second = load_now(words + 1);
   window::HandleBrief brief;
   brief.key = first.x;
   brief.dispatch = first.y;

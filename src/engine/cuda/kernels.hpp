@@ -78,6 +78,13 @@ struct State {
   std::uint32_t reported[kBanksMax];
   /// Peers given up, for good.
   std::uint32_t suspects;
+  /// Of these, those that combines do without from the begin (combine_verdict.cuh).
+  std::uint32_t absent;
+  /// By bank and peer: tag of the combine in which the peer is being given up, and has been.
+  std::uint32_t closing[kBanksMax][kPeersMax];
+  std::uint32_t closed[kBanksMax][kPeersMax];
+  /// By bank and token: what was counted of it, see report_lost().
+  unsigned long long lost_of_token[kBanksMax][kTokensMax];
   /// 1: a thread has what follows.
   std::uint32_t lock;
   Totals totals[protocol::kKinds];

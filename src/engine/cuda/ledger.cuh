@@ -71,20 +71,51 @@ static __device__ __noinline__ void begin_report(const Geometry* g, Report* repo
   store_release(&g->state->reported[bank], tag);  // Pairs with report_lost().
 }
 
-/// Counts routes of a combine that no answer came for. By one thread.
-static __device__ __noinline__ void report_lost(const CombineArgs* a, std::uint32_t tag, int bank,
-                                                int routes) {
-  const Geometry& g = a->geometry;
-  add_totals(&g, protocol::Kind::combine, {static_cast<std::uint32_t>(routes), 0, 0}, {});
-  if (a->report == nullptr) return;
-  // Until the herald has begun it, which it does before it waits for anything.
-  Patience patience(g, a->timeout_ns);
-  while (load_acquire(&g.state->reported[bank]) != tag) {
-    if (patience.spent(g.rank)) return;
+/// Whether a combine has a report that can be added to: the herald begins it before it waits for anything.
+static __device__ __noinline__ bool await_report(const CombineArgs* a, std::uint32_t tag,
+                                                 int bank) {
+  if (a->report == nullptr) return false;
+  std::uint64_t began = 0;
+  Patience patience(a->geometry, a->timeout_ns, began);
+  while (load_acquire(&a->geometry.state->reported[bank]) != tag) {
+    if (patience.spent(a->geometry.rank)) return false;
   }
+  return true;
+}
+
+/// Counts routes of a token of a combine that no answer came for. By one thread, any number of times: what was counted
+/// of the token by anybody before is not counted again. reported: what await_report() said.
+static __device__ __noinline__ void report_lost(const CombineArgs* a, std::uint32_t tag, int bank,
+                                                int token, int routes, bool reported) {
+  const Geometry& g = a->geometry;
+  unsigned long long* const known = &g.state->lost_of_token[bank][token];
+  const auto next =
+      static_cast<unsigned long long>(tag) << 32 | static_cast<unsigned long long>(routes);
+  unsigned long long old = *const_cast<volatile unsigned long long*>(known);
+  for (;;) {
+    if (old >> 32 == tag && old >= next) return;
+    const unsigned long long seen = atomicCAS(known, old, next);
+    if (seen == old) break;
+    old = seen;
+  }
+  const int before = old >> 32 == tag ? static_cast<int>(old & 0xFFFFFFFFU) : 0;
+  const int more = routes - before;
+  add_totals(&g, protocol::Kind::combine, {static_cast<std::uint32_t>(more), 0, 0}, {});
+  if (!reported) return;
   const Locked locked(&g.state->lock);
-  g.state->lost_routes[bank] += routes;
+  g.state->lost_routes[bank] += more;
   store_for_host(&a->report->lost_routes, g.state->lost_routes[bank]);
+}
+
+/// Notes peers that a combine has not heard of. By one thread.
+static __device__ __noinline__ void report_missing(const CombineArgs* a, std::uint32_t peers,
+                                                   bool reported) {
+  if (peers == 0) return;
+  add_totals(&a->geometry, protocol::Kind::combine, {}, {peers, 0, 0});
+  if (!reported) return;
+  const Locked locked(&a->geometry.state->lock);
+  auto& missing = a->report->missing.words[0];
+  store_for_host(&missing, missing | peers);
 }
 
 }  // namespace sluice::engine::cuda

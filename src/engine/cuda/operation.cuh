@@ -15,6 +15,7 @@ struct Block {
   Progress sent;
   Progress received;
   std::uint32_t suspects;
+  std::uint32_t absent;
 };
 
 /// Warps that do more than their share.
@@ -32,6 +33,7 @@ __device__ __forceinline__ void open(const Geometry& g, protocol::Kind kind, boo
   b.sent = g.state->sent[k][blockIdx.x];
   b.received = g.state->received[k][blockIdx.x];
   b.suspects = g.state->suspects;
+  b.absent = g.state->absent;
   bool gave_up = false;
   if (sends && lane < g.ranks && lane != g.rank) {
     const auto* const at =
@@ -41,7 +43,8 @@ __device__ __forceinline__ void open(const Geometry& g, protocol::Kind kind, boo
     // L1, in front of all that is asked for first.
     std::uint64_t told = load_relaxed(at);
     const auto banks = static_cast<std::uint64_t>(g.layout.shape().banks);
-    Patience patience(g, timeout_ns);
+    std::uint64_t began = 0;
+    Patience patience(g, timeout_ns, began);
     while (told + banks < b.sent.epoch + 1 && ((b.suspects >> lane) & 1U) == 0) {
       gave_up = patience.spent(lane);
       if (gave_up) break;
@@ -187,7 +190,8 @@ static __device__ __noinline__ PeerCell await_cells(const Geometry* g, protocol:
   PeerCell cell;
   if (lane < g->ranks) {
     const std::byte* const at = in_at(*g, lane, g->layout.cell(kind, bank));
-    Patience patience(*g, timeout_ns);
+    std::uint64_t began = 0;
+    Patience patience(*g, timeout_ns, began);
     uint4 packet = load_packet(at);  // Pairs with send_cell() of the peer.
     while (packet.x != tag && !cell.missing && !mutant(KernelMutant::any_cell_taken)) {
       cell.missing = patience.spent(lane);

@@ -13,11 +13,10 @@
 namespace sluice::engine::cuda {
 
 /// Empties a packet that was read. Ordered before the peer's next store to it by the end of this
-/// kernel, then told(), then the peer's guard.
-__device__ __forceinline__ void clear_packet(void* at) {
+/// kernel, then told(), then the peer's guard. `mark`: stays in it until then.
+__device__ __forceinline__ void clear_packet(void* at, std::uint32_t mark = window::kPoison) {
   if (mutant(KernelMutant::packet_not_emptied)) return;
-  *static_cast<uint4*>(at) =
-      make_uint4(window::kPoison, window::kPoison, window::kPoison, window::kPoison);
+  *static_cast<uint4*>(at) = make_uint4(mark, window::kPoison, window::kPoison, window::kPoison);
 }
 
 /// The same packet with no empty look: a NaN replaced by another NaN. `nan` is two halves or one

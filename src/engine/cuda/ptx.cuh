@@ -59,6 +59,26 @@ __device__ __forceinline__ uint4 load16(const void* at) {
   return v;
 }
 
+/// Here and now: plain loads are moved by the compiler to where they are needed, behind others that take long, whose
+/// arrival they then share.
+__device__ __forceinline__ std::int32_t load_now(const std::int32_t* at) {
+  std::int32_t v;
+  asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(at));
+  return v;
+}
+__device__ __forceinline__ float load_now(const float* at) {
+  float v;
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(at));
+  return v;
+}
+__device__ __forceinline__ uint4 load_now(const uint4* at) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(at));
+  return v;
+}
+
 /// A signal in shared memory, from one thread to the others of its block, who do not wait for each other.
 /// Before a barrier of the block that comes before all use.
 __device__ __forceinline__ void prepare_signal(std::uint64_t* signal) {
@@ -106,6 +126,8 @@ __device__ __forceinline__ std::uint64_t now_ns() {
 /// at the host's memory, which is far away.
 inline constexpr unsigned kPollsPerLook = 64;
 inline constexpr unsigned kLooksPerCall = 64;
+/// In which every warp ends or has done far more than kPollsPerLook polls.
+inline constexpr std::uint64_t kGraceNs = 20'000'000;
 
 /// Lets the next kernel of the stream start.
 __device__ __forceinline__ void let_next_start() {

@@ -30,17 +30,26 @@ __device__ __noinline__ inline std::uint64_t look_up(const Geometry* g, int peer
 /// vote on what they wait for, they must have polled equally often.
 class Patience {
  public:
-  __device__ Patience(const Geometry& geometry, std::uint64_t timeout_ns)
-      : geometry_(&geometry), timeout_ns_(timeout_ns) {}
+  /// began: 0; later when the wait began. It is not a member: where only those who look need it, it can lie in memory
+  /// rather than in registers that all who wait need (combine_verdict.cuh).
+  __device__ Patience(const Geometry& geometry, std::uint64_t timeout_ns, std::uint64_t& began)
+      : geometry_(&geometry), timeout_ns_(timeout_ns), began_(&began) {}
 
   /// Counts a poll. Whether it is time to look up.
   __device__ __forceinline__ bool weary() { return ++polls_ % kPollsPerLook == 0; }
+  /// Whether it has ever been.
+  __device__ __forceinline__ bool was_weary() const { return polls_ >= kPollsPerLook; }
+  /// That another's, who went on with this wait, was.
+  __device__ __forceinline__ void remember() { polls_ = kPollsPerLook * 2 - 1; }
+  /// For those who look by themselves.
+  __device__ __forceinline__ std::uint64_t* began() { return began_; }
+  __device__ __forceinline__ unsigned polls() const { return polls_; }
   /// Looks up: whether to give up `peer`.
   __device__ __forceinline__ bool look(int peer) {
-    const std::uint64_t start = look_up(geometry_, peer, start_, timeout_ns_,
+    const std::uint64_t began = look_up(geometry_, peer, *began_, timeout_ns_,
                                         polls_ % (kPollsPerLook * kLooksPerCall) == 0);
-    if (start == 0) return true;
-    start_ = start;
+    if (began == 0) return true;
+    *began_ = began;
     return false;
   }
   __device__ __forceinline__ bool spent(int peer) { return weary() && look(peer); }
@@ -48,13 +57,13 @@ class Patience {
   __device__ __forceinline__ void agree() { polls_ = __shfl_sync(~0U, polls_, 0); }
   /// Since the first look.
   __device__ __forceinline__ std::uint64_t waited_ns() const {
-    return start_ == 0 ? 0 : now_ns() - start_;
+    return *began_ == 0 ? 0 : now_ns() - *began_;
   }
 
  private:
   const Geometry* geometry_;
   std::uint64_t timeout_ns_;
-  std::uint64_t start_ = 0;
+  std::uint64_t* began_;
   unsigned polls_ = 0;
 };
 

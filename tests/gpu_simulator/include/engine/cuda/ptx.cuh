@@ -6,11 +6,18 @@
 #include <emmintrin.h>
 
 #include "gpu_simulator/device.hpp"
+#include "gpu_simulator/losses.hpp"
 
 namespace sluice::engine::cuda {
 
 // 16 aligned bytes are one access on every x86 processor with AVX.
+inline bool is_lost(const void* at, uint4 v) {
+  const std::uint32_t word = gpu_simulator::lost_word.load(std::memory_order_relaxed);
+  return word != 0 && v.x == word && v.y == word && v.z == word && v.w == word &&
+         (reinterpret_cast<std::uintptr_t>(at) & 512) != 0;
+}
 inline void store_packet(void* at, uint4 v) {
+  if (is_lost(at, v)) return;
   __m128i value;
   std::memcpy(&value, &v, 16);
   gpu_simulator::linger(4096);
@@ -38,7 +45,9 @@ inline void store_relaxed(std::uint64_t* at, std::uint64_t value) {
 template <typename T>
 T load_acquire(const T* at) {
   gpu_simulator::poll();
-  return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+  const T value = __atomic_load_n(at, __ATOMIC_ACQUIRE);
+  gpu_simulator::linger(64);  // What was seen may be old.
+  return value;
 }
 template <typename T, typename V>
 void store_release(T* at, V value) {
@@ -46,6 +55,10 @@ void store_release(T* at, V value) {
   gpu_simulator::wrote();
 }
 
+template <typename T>
+T load_now(const T* at) {
+  return *at;
+}
 inline uint4 load16(const void* at) {
   uint4 v;
   std::memcpy(&v, __builtin_assume_aligned(at, 16), 16);
@@ -92,6 +105,7 @@ inline std::uint64_t now_ns() {
 // Polls take long here.
 inline constexpr unsigned kPollsPerLook = 8;
 inline constexpr unsigned kLooksPerCall = 8;
+inline constexpr std::uint64_t kGraceNs = 50'000'000;
 
 /// By all threads, at the beginning of a kernel.
 inline void let_next_start() {

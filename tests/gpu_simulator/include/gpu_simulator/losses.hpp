@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+/// What a test can have the simulated GPU lose.
+namespace gpu_simulator {
+
+/// Packets of this word alone: those in every second 512 bytes of memory are never stored. 0: all are.
+inline std::atomic<std::uint32_t> lost_word{0};
+
+}  // namespace gpu_simulator
