@@ -30,7 +30,30 @@
 namespace gpu_simulator {
 
 /// Where the 32 threads of a warp meet; all of them take part in everything here.
+#ifdef __cpp_lib_source_location
 using Place = std::source_location;
+#else  // clang++ 14
+class Place {
+ public:
+  static constexpr Place current(const char* file = __builtin_FILE(),
+                                 unsigned line = __builtin_LINE(),
+                                 unsigned column = __builtin_COLUMN()) {
+    Place place;
+    place.file_ = file;
+    place.line_ = line;
+    place.column_ = column;
+    return place;
+  }
+  constexpr const char* file_name() const { return file_; }
+  constexpr unsigned line() const { return line_; }
+  constexpr unsigned column() const { return column_; }
+
+ private:
+  const char* file_ = "";
+  unsigned line_ = 0;
+  unsigned column_ = 0;
+};
+#endif
 
 /// The 32 values that the threads of this thread's warp bring, one of them `own`.
 const std::uint64_t* exchange(unsigned mask, const Place& place, std::uint64_t own);
