@@ -40,8 +40,20 @@ set(SLUICE_NVCC_FLAGS -std=c++20 -fmad=false --expt-relaxed-constexpr -Werror=al
   -diag-suppress=2810
   -Xcompiler=-Wall,-Wextra,-Werror,-ffp-contract=off,-fPIC,-fvisibility=hidden
   -ccbin ${SLUICE_CUDA_HOST_COMPILER})
+# As CMAKE_CUDA_ARCHITECTURES has them: "90a" is a GPU's own code, "100-virtual" what drivers compile for newer ones.
+set(SLUICE_CUDA_CODES)
 foreach(architecture ${SLUICE_CUDA_ARCHITECTURES})
-  list(APPEND SLUICE_NVCC_FLAGS -gencode=arch=compute_${architecture},code=sm_${architecture})
+  string(REGEX MATCH "^([0-9]+[af]?)(-virtual)?$" matches "${architecture}")
+  if(NOT matches)
+    message(FATAL_ERROR "SLUICE_CUDA_ARCHITECTURES: expected such as 90a or 100-virtual, seen ${architecture}")
+  endif()
+  set(virtual ${CMAKE_MATCH_1})
+  string(REPLACE "-virtual" "" code "sm_${architecture}")
+  if(NOT code STREQUAL "sm_${architecture}")
+    set(code compute_${virtual})
+  endif()
+  list(APPEND SLUICE_CUDA_CODES ${code})
+  list(APPEND SLUICE_NVCC_FLAGS -gencode=arch=compute_${virtual},code=${code})
 endforeach()
 
 # Sets `problem` to why the toolkit cannot be used, or to nothing.
@@ -88,8 +100,7 @@ endfunction()
 
 # Compiles `source` to `object`; flags follow.
 function(sluice_nvcc_object object source)
-  list(TRANSFORM SLUICE_CUDA_ARCHITECTURES PREPEND sm_ OUTPUT_VARIABLE architectures)
-  list(JOIN architectures ", " architectures)
+  list(JOIN SLUICE_CUDA_CODES ", " codes)
   cmake_path(GET source FILENAME name)
   cmake_path(GET object PARENT_PATH folder)
   file(MAKE_DIRECTORY ${folder})
@@ -97,7 +108,7 @@ function(sluice_nvcc_object object source)
     COMMAND ${SLUICE_NVCC} ${SLUICE_NVCC_FLAGS} ${ARGN} -I ${PROJECT_SOURCE_DIR}/include
             -I ${PROJECT_SOURCE_DIR}/src -MD -MF ${object}.d -c ${source} -o ${object}
     DEPENDS ${source} DEPFILE ${object}.d VERBATIM
-    COMMENT "nvcc ${name} for ${architectures}")
+    COMMENT "nvcc ${name} for ${codes}")
 endfunction()
 
 # sluice_cuda_objects(out_var source...): objects of the .cu files, which are relative to src/. They

@@ -16,6 +16,7 @@ namespace sluice::base {
 enum class Variable : std::uint8_t {
   log,
   kernels,
+  cuda_memory,
   mutant,
   rank,
   size,

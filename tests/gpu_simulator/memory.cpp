@@ -3,6 +3,7 @@
 // Memory and devices of the simulated GPU. A GPU's memory is the host's, but for what CUDA says of it.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,7 +16,9 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "gpu_simulator/device_list.hpp"
 #include "streams.hpp"
@@ -141,13 +144,137 @@ cudaError_t cudaDeviceGetPCIBusId(char* name, int length, int device) {
   return cudaSuccess;
 }
 
+// Whole blocks of memory, which processes can hand each other, are files in memory.
+namespace {
+
+constexpr std::size_t kBlockBytes = std::size_t{2} << 20;
+
+struct Block {
+  int file;
+  std::size_t bytes;
+};
+
+/// By address. Never destroyed.
+struct Blocks {
+  static Blocks& instance() {
+    static Blocks* const blocks = new Blocks;
+    return *blocks;
+  }
+  std::mutex mutex;
+  std::map<void*, Block> taken;
+  struct Opened {
+    int count;
+    std::size_t bytes;
+    pid_t owner;
+    int file;
+  };
+  std::map<void*, Opened> opened;
+};
+
+/// What an IPC handle says.
+struct BlockHandle {
+  pid_t owner;
+  int file;
+  std::size_t bytes;
+};
+static_assert(sizeof(BlockHandle) <= sizeof(cudaIpcMemHandle_t));
+
+cudaError_t take_block(void** memory, std::size_t bytes) {
+  if (bytes > kTotalBytes) return cudaErrorMemoryAllocation;
+  const int file = ::memfd_create("sluice-simulated-gpu", MFD_CLOEXEC);
+  if (file < 0) return cudaErrorMemoryAllocation;
+  void* at = MAP_FAILED;
+  if (::ftruncate(file, static_cast<off_t>(bytes)) == 0) {
+    at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  if (at == MAP_FAILED) {
+    (void)::close(file);
+    return cudaErrorMemoryAllocation;
+  }
+  std::memset(at, 0xA5, std::min(bytes, kFilledBytes));
+  Ranges::instance().insert(at, bytes, cudaMemoryTypeDevice);
+  Blocks& blocks = Blocks::instance();
+  const std::lock_guard<std::mutex> lock(blocks.mutex);
+  blocks.taken[at] = {file, bytes};
+  *memory = at;
+  return cudaSuccess;
+}
+
+/// False: this is no block.
+bool give_block(void* memory) {
+  Blocks& blocks = Blocks::instance();
+  const std::lock_guard<std::mutex> lock(blocks.mutex);
+  const auto found = blocks.taken.find(memory);
+  if (found == blocks.taken.end()) return false;
+  Ranges::instance().erase(memory);
+  (void)::munmap(memory, found->second.bytes);
+  (void)::close(found->second.file);
+  blocks.taken.erase(found);
+  return true;
+}
+
+}  // namespace
+
 cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
-  return take(memory, bytes, cudaMemoryTypeDevice);
+  return bytes != 0 && bytes % kBlockBytes == 0 ? take_block(memory, bytes)
+                                                : take(memory, bytes, cudaMemoryTypeDevice);
 }
 cudaError_t cudaFree(void* memory) {
   const cudaError_t error = cudaDeviceSynchronize();
-  give(memory);
+  if (!give_block(memory)) give(memory);
   return error;
+}
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* memory) {
+  Blocks& blocks = Blocks::instance();
+  const std::lock_guard<std::mutex> lock(blocks.mutex);
+  const auto found = blocks.taken.find(memory);
+  if (found == blocks.taken.end()) return cudaErrorInvalidValue;
+  const BlockHandle what{::getpid(), found->second.file, found->second.bytes};
+  std::memcpy(handle, &what, sizeof(what));
+  return cudaSuccess;
+}
+cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsigned /*flags*/) {
+  BlockHandle what{};
+  std::memcpy(&what, &handle, sizeof(what));
+  if (what.owner == ::getpid()) return cudaErrorInvalidValue;  // As CUDA has it.
+  Blocks& blocks = Blocks::instance();
+  const std::lock_guard<std::mutex> lock(blocks.mutex);
+  for (auto& [at, opened] : blocks.opened) {
+    if (opened.owner != what.owner || opened.file != what.file) continue;
+    ++opened.count;
+    *memory = at;
+    return cudaSuccess;
+  }
+  const std::string name =
+      "/proc/" + std::to_string(what.owner) + "/fd/" + std::to_string(what.file);
+  const int file = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return cudaErrorInvalidValue;
+  void* const at = ::mmap(nullptr, what.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  (void)::close(file);
+  if (at == MAP_FAILED) return cudaErrorMemoryAllocation;
+  Ranges::instance().insert(at, what.bytes, cudaMemoryTypeDevice);
+  blocks.opened[at] = {1, what.bytes, what.owner, what.file};
+  *memory = at;
+  return cudaSuccess;
+}
+cudaError_t cudaIpcCloseMemHandle(void* memory) {
+  Blocks& blocks = Blocks::instance();
+  const std::lock_guard<std::mutex> lock(blocks.mutex);
+  const auto found = blocks.opened.find(memory);
+  if (found == blocks.opened.end()) return cudaErrorInvalidValue;
+  if (--found->second.count > 0) return cudaSuccess;
+  Ranges::instance().erase(memory);
+  (void)::munmap(memory, found->second.bytes);
+  blocks.opened.erase(found);
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned /*flags*/) {
+  static std::mutex mutex;
+  static bool enabled[gpu_simulator::kDevices][gpu_simulator::kDevices] = {};
+  if (peer == device_of_thread) return cudaErrorInvalidDevice;
+  const std::lock_guard<std::mutex> lock(mutex);
+  bool& there = enabled[device_of_thread][peer];
+  return std::exchange(there, true) ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned /*flags*/) {
   return take(memory, bytes, cudaMemoryTypeHost);

@@ -484,8 +484,7 @@ class CudaEngine final : public Engine {
     args.many = args.tokens > (std::is_same_v<Args, DispatchArgs> ? kFewDispatched : kFewCombined);
     Launch launch;
     launch.stream = stream;
-    // The next launch of one rank must not take the room of another rank's, for which it waits.
-    launch.overlap = resources_.sharers == 1;
+    launch.overlap = resources_.overlap;
     Status launched;
     if constexpr (std::is_same_v<Args, DispatchArgs>) {
       launch.blocks =

@@ -386,6 +386,12 @@ int load_dispatch_kernels() {
   return cudaSuccess;
 }
 
+bool kernels_await_previous() {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, kernel_for(DispatchArgs())) == cudaSuccess &&
+         attributes.ptxVersion >= 90;  // await_previous() does something.
+}
+
 Footprint dispatch_footprint(const DispatchArgs& args) {
   return {reinterpret_cast<const void*>(kernel_for(args)),
           static_cast<std::size_t>(shared_bytes(args))};

@@ -290,5 +290,8 @@ Footprint combine_footprint(const CombineArgs& args);
 /// Load all kernels on the current GPU, since loading one later could wait for another that spins.
 int load_dispatch_kernels();
 int load_combine_kernels();
+/// Whether the kernels, as the current GPU has them, wait by themselves for those before: not if compiled
+/// from sm_80's code, for whatever GPU. Only then may Launch::overlap be set.
+bool kernels_await_previous();
 
 }  // namespace sluice::engine::cuda

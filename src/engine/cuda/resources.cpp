@@ -147,6 +147,7 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
       return status;
     }
   }
+  resources.overlap = kernels_await_previous();
   return {};
 }
 
@@ -182,6 +183,8 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   if (!places) return places.status();
   const std::string& place = (*places)[static_cast<std::size_t>(config.rank)];
   resources.sharers = static_cast<int>(std::count(places->begin(), places->end(), place));
+  // The next launch of one rank must not take the room of another rank's, for which it waits.
+  resources.overlap = resources.overlap && resources.sharers == 1;
 
   const window::PacketLayout layout(config.packets);
   Status mapped;

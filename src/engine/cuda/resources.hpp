@@ -18,6 +18,7 @@ struct Resources {
   int device = 0;
   int processors = 0;
   int sharers = 1;                            // Ranks on this GPU.
+  bool overlap = false;                       // A launch may start before the last one ends.
   std::vector<memory::DeviceMemory> windows;  // By rank.
   std::shared_ptr<memory::DevicePool> pool;
   std::shared_ptr<void> state;

@@ -3,31 +3,30 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <memory>
 
 #include "base/descriptor.hpp"
+#include "memory/cuda/shared_allocation.hpp"
 #include "sluice/status.hpp"
 
 namespace sluice::memory {
 
-/// GPU memory that other processes, and other GPUs, can map: the driver's virtual memory management,
-/// handed over as file descriptors. Owns its mapping; the memory goes when nobody maps it any more
-/// and no descriptor is open. Empty for 0 bytes.
+/// How GPU memory is shared: as vmm_memory.hpp or ipc_memory.hpp say. `best`: what SLUICE_CUDA_MEMORY
+/// names, else vmm where there is it, else ipc. Ranks may differ in it.
+enum class Sharing : std::uint8_t { best, vmm, ipc };
+
+/// GPU memory that other processes, and other GPUs, can map; handed over as file descriptors. Owns its
+/// mapping; the memory goes when nobody maps it any more and no descriptor is open. Empty for 0 bytes.
 ///
 /// The destructor unmaps: no work that uses the memory may be under way on the GPU.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
-  DeviceMemory& operator=(DeviceMemory&& other) noexcept {
-    DeviceMemory(std::move(other)).swap(*this);
-    return *this;
-  }
-  ~DeviceMemory();
 
   /// Memory of `device`, mapped for it alone, every byte `fill` when this returns. Rounded up to the
-  /// granularity. unavailable: no driver, no GPU, or none that can share memory in this way.
-  static Result<DeviceMemory> create(int device, std::size_t bytes, unsigned char fill);
+  /// granularity. unavailable: no driver, no GPU, or none that can share memory.
+  static Result<DeviceMemory> create(int device, std::size_t bytes, unsigned char fill,
+                                     Sharing sharing = Sharing::best);
   /// Maps for `device` what another rank, of this or another process, created on this or another GPU
   /// and shared as `file`. `bytes`: as given to its create(), or any less. The descriptor may be
   /// closed afterwards. unavailable: `device` cannot reach that memory.
@@ -38,23 +37,18 @@ class DeviceMemory {
 
   int device() const noexcept { return device_; }
   /// A GPU's address: the host must not follow it.
-  std::byte* base() const noexcept { return reinterpret_cast<std::byte*>(address_); }
+  std::byte* base() const noexcept { return held_ != nullptr ? held_->base() : nullptr; }
   /// As mapped: a multiple of the granularity.
-  std::size_t bytes() const noexcept { return bytes_; }
+  std::size_t bytes() const noexcept { return held_ != nullptr ? held_->bytes() : 0; }
 
+  /// Of what `best` is.
   static Result<std::size_t> granularity(int device);
 
  private:
   explicit DeviceMemory(int device) noexcept : device_(device) {}
-  void swap(DeviceMemory& other) noexcept;
-  Status map(std::size_t bytes, const char* what);
 
   int device_ = -1;
-  std::uint64_t handle_ = 0;  // Of the driver; what follows is undone in the reverse order.
-  std::uintptr_t address_ = 0;
-  std::size_t bytes_ = 0;  // Reserved at address_.
-  bool has_handle_ = false;
-  bool mapped_ = false;
+  std::unique_ptr<SharedAllocation> held_;
 };
 
 }  // namespace sluice::memory

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <chrono>
@@ -37,7 +38,7 @@ unsigned char byte_at(const DeviceMemory& memory, std::size_t at) {
 }
 
 // Exit codes: 0 is good, 77 no GPU, others name the step.
-int write_to_all_peers(int rank, int size, const std::string& rendezvous) {
+int write_to_all_peers(int rank, int size, const std::string& rendezvous, Sharing sharing) {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) return 77;
   const int device = rank % count;
@@ -46,7 +47,7 @@ int write_to_all_peers(int rank, int size, const std::string& rendezvous) {
   if (!world.ok()) return 3;
   const std::size_t part = std::size_t{1} << 20;
   const std::size_t bytes = part * static_cast<std::size_t>(size);
-  auto own = DeviceMemory::create(device, bytes, 0xFF);
+  auto own = DeviceMemory::create(device, bytes, 0xFF, sharing);
   auto file = own.ok() ? own->share() : Result<base::Descriptor>(own.status());
   auto files = world->group()->exchange_files(file, base::Deadline::after(seconds(60)));
   if (!files.ok()) return 4;
@@ -71,16 +72,25 @@ int write_to_all_peers(int rank, int size, const std::string& rendezvous) {
 TEST(DeviceMemory, ProcessesWriteIntoEachOthersMemory) {
   SLUICE_SKIP_FORK_UNDER_TSAN();
   constexpr int kSize = 4;
-  const std::string rendezvous = testing::new_rendezvous();
-  testing::ForkedRanks ranks(kSize,
-                             [&](int rank) { return write_to_all_peers(rank, kSize, rendezvous); });
-  std::array<int, kSize> codes{};
-  for (int rank = 0; rank < kSize; ++rank) {
-    codes[static_cast<std::size_t>(rank)] = ranks.exit_code(rank);
+  for (const Sharing sharing : {Sharing::vmm, Sharing::ipc}) {
+    const std::string rendezvous = testing::new_rendezvous();
+    testing::ForkedRanks ranks(
+        kSize, [&](int rank) { return write_to_all_peers(rank, kSize, rendezvous, sharing); });
+    std::array<int, kSize> codes{};
+    for (int rank = 0; rank < kSize; ++rank) {
+      codes[static_cast<std::size_t>(rank)] = ranks.exit_code(rank);
+    }
+    if (codes[0] == 77) GTEST_SKIP() << "no GPU in this machine";
+    for (const int code : codes) EXPECT_EQ(code, 0) << (sharing == Sharing::vmm ? "vmm" : "ipc");
   }
-  if (codes[0] == 77) GTEST_SKIP() << "no GPU in this machine";
-  for (const int code : codes) EXPECT_EQ(code, 0);
 }
+
+class DeviceMemoryShared : public ::testing::TestWithParam<Sharing> {};
+std::string sharing_name(const ::testing::TestParamInfo<Sharing>& parameter) {
+  return parameter.param == Sharing::vmm ? "vmm" : "ipc";
+}
+INSTANTIATE_TEST_SUITE_P(By, DeviceMemoryShared, ::testing::Values(Sharing::vmm, Sharing::ipc),
+                         sharing_name);
 
 TEST(DeviceMemory, WithoutAGpuItSaysSo) {
   auto memory = DeviceMemory::create(0, 4096, 0);
@@ -104,71 +114,88 @@ TEST(DeviceMemory, AnEmptyOneIsHarmless) {
   EXPECT_FALSE(file->open());
 }
 
-TEST(DeviceMemory, TwoMappingsSeeOneMemory) {
+TEST_P(DeviceMemoryShared, TwoMappingsSeeOneMemory) {
   SLUICE_SKIP_WITHOUT_GPU();
-  const std::size_t unit = *DeviceMemory::granularity(0);
-  auto own = DeviceMemory::create(0, unit + 1, 0x5A);
+  constexpr std::size_t kBytes = (std::size_t{2} << 20) + 1;
+  auto own = DeviceMemory::create(0, kBytes, 0x5A, GetParam());
   ASSERT_TRUE(own.ok()) << own.status().to_string();
-  EXPECT_EQ(own->bytes(), 2 * unit);
+  EXPECT_GT(own->bytes(), kBytes);
   EXPECT_EQ(byte_at(*own, 0), 0x5A);
   EXPECT_EQ(byte_at(*own, own->bytes() - 1), 0x5A);
 
   auto file = own->share();
   ASSERT_TRUE(file.ok()) << file.status().to_string();
   EXPECT_NE(::fcntl(file->number(), F_GETFD) & FD_CLOEXEC, 0);
-  auto other = DeviceMemory::import(0, *file, unit + 1);
+  auto other = DeviceMemory::import(0, *file, kBytes);
   ASSERT_TRUE(other.ok()) << other.status().to_string();
   file->reset();
   EXPECT_EQ(other->bytes(), own->bytes());
-  EXPECT_NE(other->base(), own->base());
-  ASSERT_EQ(cudaMemset(other->base() + unit, 0x11, 100), cudaSuccess);
+  ASSERT_EQ(cudaMemset(other->base() + kBytes, 0x11, 100), cudaSuccess);
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
-  EXPECT_EQ(byte_at(*own, unit - 1), 0x5A);
-  EXPECT_EQ(byte_at(*own, unit + 99), 0x11);
-  EXPECT_EQ(byte_at(*own, unit + 100), 0x5A);
+  EXPECT_EQ(byte_at(*own, kBytes - 1), 0x5A);
+  EXPECT_EQ(byte_at(*own, kBytes + 99), 0x11);
+  EXPECT_EQ(byte_at(*own, kBytes + 100), 0x5A);
 
   *own = {};  // The other mapping keeps the memory.
   DeviceMemory moved = std::move(*other);
   EXPECT_EQ(other->base(), nullptr);
-  EXPECT_EQ(byte_at(moved, unit), 0x11);
+  EXPECT_EQ(byte_at(moved, kBytes), 0x11);
   // A thread that has used no GPU may let it go.
   std::thread([last = std::move(moved)]() mutable { last = {}; }).join();
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-TEST(DeviceMemory, WhatCannotBeIsAStatusAndLeaksNothing) {
+TEST_P(DeviceMemoryShared, ADescriptorThatIsOpenKeepsTheMemory) {
   SLUICE_SKIP_WITHOUT_GPU();
-  const std::size_t unit = *DeviceMemory::granularity(0);
-  ASSERT_TRUE(DeviceMemory::create(0, unit, 0).ok());  // What the first use takes, it takes now.
+  constexpr std::size_t kBytes = std::size_t{2} << 20;
+  auto own = DeviceMemory::create(0, kBytes, 0x77, GetParam());
+  ASSERT_TRUE(own.ok());
+  auto file = own->share();
+  ASSERT_TRUE(file.ok());
+  *own = {};
+  ASSERT_TRUE(DeviceMemory::create(0, kBytes, 0, GetParam()).ok());  // It would be taken from here.
+  auto other = DeviceMemory::import(0, *file, kBytes);
+  ASSERT_TRUE(other.ok()) << other.status().to_string();
+  EXPECT_EQ(byte_at(*other, 0), 0x77);
+  EXPECT_EQ(byte_at(*other, kBytes - 1), 0x77);
+}
+
+TEST_P(DeviceMemoryShared, WhatCannotBeIsAStatusAndLeaksNothing) {
+  SLUICE_SKIP_WITHOUT_GPU();
+  constexpr std::size_t kUnit = std::size_t{2} << 20;
+  // What the first use takes, it takes now.
+  ASSERT_TRUE(DeviceMemory::create(0, kUnit, 0, GetParam()).ok());
   std::size_t free_before = 0;
   std::size_t total = 0;
   ASSERT_EQ(cudaMemGetInfo(&free_before, &total), cudaSuccess);
   for (int round = 0; round < 20; ++round) {
     for (const std::size_t bytes : {2 * total, std::numeric_limits<std::size_t>::max()}) {
-      auto refused = DeviceMemory::create(0, bytes, 0);
+      auto refused = DeviceMemory::create(0, bytes, 0, GetParam());
       ASSERT_FALSE(refused.ok());
       EXPECT_EQ(refused.status().code(), StatusCode::out_of_memory) << refused.status().to_string();
     }
     for (const int device : {-1, 1000}) {
-      auto refused = DeviceMemory::create(device, unit, 0);
+      auto refused = DeviceMemory::create(device, kUnit, 0, GetParam());
       EXPECT_EQ(refused.status().code(), StatusCode::invalid_argument);
     }
-    auto own = DeviceMemory::create(0, 64 * unit, 0);
+    auto own = DeviceMemory::create(0, 64 * kUnit, 0, GetParam());
     ASSERT_TRUE(own.ok());
     auto file = own->share();
     ASSERT_TRUE(file.ok());
-    EXPECT_FALSE(DeviceMemory::import(0, *file, 65 * unit).ok());  // More than there is.
-    EXPECT_EQ(DeviceMemory::import(0, base::Descriptor(), unit).status().code(),
+    EXPECT_FALSE(DeviceMemory::import(0, *file, 65 * kUnit).ok());  // More than there is.
+    EXPECT_EQ(DeviceMemory::import(0, base::Descriptor(), kUnit).status().code(),
               StatusCode::invalid_argument);
     auto no_memory = create_memory_file(4096, false);
     ASSERT_TRUE(no_memory.ok());
-    EXPECT_FALSE(DeviceMemory::import(0, *no_memory, unit).ok());
+    EXPECT_FALSE(DeviceMemory::import(0, *no_memory, kUnit).ok());
+    const base::Descriptor no_ticket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_FALSE(DeviceMemory::import(0, no_ticket, kUnit).ok());
     EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "an error that sticks";
   }
   std::size_t free_after = 0;
   ASSERT_EQ(cudaMemGetInfo(&free_after, &total), cudaSuccess);
-  EXPECT_GE(free_after + 32 * unit, free_before);
-  auto none = DeviceMemory::create(0, 0, 0);
+  EXPECT_GE(free_after + 32 * kUnit, free_before);
+  auto none = DeviceMemory::create(0, 0, 0, GetParam());
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none->base(), nullptr);
 }
