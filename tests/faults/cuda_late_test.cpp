@@ -5,16 +5,13 @@
 // surviving weights say the same.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <barrier>
 #include <bit>
 #include <cstring>
 #include <thread>
 
+#include "faults/late.hpp"
 #include "sluice/communicator.hpp"
 #include "support/gpu_main.hpp"
-#include "support/gpu_place.hpp"
-#include "support/run_ranks.hpp"
 #include "support/tensor.hpp"
 #if SLUICE_CUDA_SIMULATED
 #include "gpu_simulator/losses.hpp"
@@ -23,41 +20,11 @@
 namespace sluice::faults {
 namespace {
 
+constexpr int kLate = 3;
+
 using std::chrono::duration_cast;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
-
-constexpr int kRanks = 4;
-constexpr int kLate = 3;
-constexpr int kTopk = kRanks;  // A route to every rank.
-constexpr int kExperts = 16;
-constexpr int kAll = (1 << kRanks) - 1;
-#if SLUICE_CUDA_SIMULATED
-constexpr milliseconds kDeadline{1000};
-constexpr int kTrials = 3;  // Its deadlines are long, and few of its trials in the middle.
-#else
-constexpr milliseconds kDeadline{50};
-constexpr int kTrials = 40;
-#endif
-
-/// When the late rank comes, after its peers: by and by, when some of its pieces are in time.
-struct Timing {
-  std::barrier<> all{kRanks};
-  std::atomic<int> with = 0;     // tokens of a trial
-  std::atomic<int> without = 0;  // likewise
-  microseconds wait = kDeadline;
-  microseconds step = kDeadline / 4;
-  std::atomic<int> answered = 0;   // tokens of all trials
-  std::atomic<int> with_both = 0;  // ranks of all trials
-
-  void adapt() {
-    const int before = with.exchange(0);
-    const int after = without.exchange(0);
-    if (before > after / 2 && after > before / 2) return;
-    wait += before > after ? step : -step;
-    if (step > microseconds(5)) step = step * 2 / 3;
-  }
-};
 
 /// One trial's calls by one rank. What a rank's experts answer is one bit, so a sum says whose answers are in it.
 class Trial {
@@ -204,18 +171,11 @@ void run_trial(World& world, int tokens, int hidden, bool with_weights, Timing& 
 }
 
 void run_trials(int trials, int tokens, int hidden, bool with_weights, Timing& timing) {
-  const support::RankBody body = [&](World& world, support::Findings& findings) {
-    const std::unique_ptr<support::Place> place =
-        support::gpu_place(world.rank(), std::chrono::seconds(30));
-    support::set_place(place.get());
-    for (int trial = 0; trial < trials; ++trial) {
-      findings.set_context("trial " + std::to_string(trial) + ": ");
-      run_trial(world, tokens, hidden, with_weights, timing, findings);
-    }
-    support::set_place(nullptr);
-  };
-  support::prepare_gpu_places();
-  EXPECT_EQ(support::run_as_threads(kRanks, body, {}).text(), "");
+  EXPECT_EQ(findings_of_trials(trials,
+                               [&](World& world, support::Findings& findings) {
+                                 run_trial(world, tokens, hidden, with_weights, timing, findings);
+                               }),
+            "");
 }
 
 void expect_whole_tokens(int tokens, int hidden, bool with_weights) {

@@ -3,38 +3,19 @@
 
 #include "engine/cuda/combine_parts.cuh"
 #include "engine/cuda/ledger.cuh"
+#include "engine/cuda/verdict.cuh"
 
 /// combine: who is given up while what it sends arrives. Every warp takes pieces of tokens by itself, so a peer
 /// that dies, or comes at the deadline, may have come for some pieces of a token and not for others.
 ///
-/// - Who gives up a peer first *closes* the operation for it (`closing`) and lets a grace pass; then the evidence
-///   stands (`closed`). Nobody adds anything of that peer any more.
-/// - What was taken before is known: an emptied packet carries the operation's tag.
-/// - A warp that never was weary does not look. When the grace begins it has found all it needs, or its next wait
-///   makes it weary, after kPollsPerLook polls: far less than the grace, as all warps of a launch run at the
-///   same time. A weary warp looks whether a peer is being closed between two polls, before it takes what has
-///   come, and again after it has stored its last piece.
-/// - So all who look see the same. A record that all pieces have taken counts; one that none has taken
-///   is lost; one that some have taken costs the token: who looks writes its whole row as if nobody had answered.
-///   Of a record that is not taken by all pieces, one warp at least is weary, and looks.
-/// - Later operations do without the peer from the begin (`absent`). It is set after the grace, when all blocks
-///   of this launch have read it; those of the next one read it after this one has ended.
+/// What verdict.cuh says; and of what was taken before:
+///
+/// - An emptied packet carries the operation's tag, so it is known.
+/// - A weary warp looks again after it has stored its last piece. So all who look see the same. A record that all
+///   pieces have taken counts; one that none has taken is lost; one that some have taken costs the token: who looks
+///   writes its whole row as if nobody had answered. Of a record that is not taken by all pieces, one warp at
+///   least is weary, and looks.
 namespace sluice::engine::cuda {
-
-/// Lets kGraceNs pass in many small steps: not at once, should the GPU be given to another process meanwhile.
-__device__ __forceinline__ void wait_grace(const std::uint32_t* any) {
-  constexpr int kSteps = 1000;
-#pragma unroll 1
-  for (int i = 0; i < kSteps; ++i) {
-    const std::uint64_t begin = now_ns();
-    while (now_ns() - begin < kGraceNs / kSteps) (void)load_acquire(any);
-  }
-}
-
-/// Of tags of 31 bits.
-__device__ __forceinline__ bool is_before(std::uint32_t tag, std::uint32_t other) {
-  return static_cast<std::int32_t>((tag - other) << 1) < 0;
-}
 
 /// The ranks for which the operation is closed, by one warp. gives_up: lane r wants it for rank r.
 __device__ __forceinline__ std::uint32_t closed_peers(const Geometry& g, std::uint32_t tag,
@@ -42,8 +23,9 @@ __device__ __forceinline__ std::uint32_t closed_peers(const Geometry& g, std::ui
   State& state = *g.state;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const bool exists = lane < g.ranks;
-  std::uint32_t* const closing = &state.closing[bank][exists ? lane : 0];
-  std::uint32_t* const closed = &state.closed[bank][exists ? lane : 0];
+  constexpr int kKind = static_cast<int>(protocol::Kind::combine);
+  std::uint32_t* const closing = &state.closing[kKind][bank][exists ? lane : 0];
+  std::uint32_t* const closed = &state.closed[kKind][bank][exists ? lane : 0];
   if (gives_up) {
     const std::uint32_t before = load_acquire(closing);
     if (is_before(before, tag) && atomicCAS(closing, before, tag) == before) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/cuda/dispatch_keep.cuh"
+#include "engine/cuda/dispatch_mend.cuh"
 #include "engine/cuda/dispatch_padding.cuh"
 #include "engine/cuda/dispatch_receive.cuh"
 
@@ -110,37 +111,70 @@ __device__ __forceinline__ void prefetch_inputs(const DispatchArgs& a, bool hera
 /// some take beside a sender.
 constexpr int kSplit = 4;
 
-/// A warp's share of what comes: from a first task on, every so many.
-template <int kSpan, typename Encoder, bool kRecords>
-__device__ __forceinline__ void take_records(const Receipt& r, int first, int warps,
-                                             const std::int32_t* bases,
-                                             Recorder<kRecords>& recorder, int lane) {
-  const DispatchArgs& a = r.a;
-  const Geometry& g = r.g;
-  const int units = static_cast<int>(a.units_divisor.divisor);
-  std::uint64_t began = 0;
-  Patience patience(g, a.timeout_ns, began);
-  if (!Encoder::kCommon && a.cached) {
-    const int tasks = static_cast<int>(r.handle.source_offsets()[g.ranks]) * units;
-#pragma unroll 1
-    for (int task = first; task < tasks; task += warps) {
-      const int record = quotient(task, a.units_divisor);
-      take_cached<Encoder>(r, record, task - record * units, lane);
-    }
-    return;
-  }
-  int limit = g.layout.shape().tokens;
-  const bool same_source = warps == quotient(warps, g.ranks_divisor) * g.ranks;
-#pragma unroll 1
-  for (int task = first;; task += warps) {
+/// What comes, in tasks: kSpan units of every token of every source, whether or not there is such a record.
+template <int kSpan>
+struct Task {
+  int source;
+  int token;
+  int unit;
+  __device__ __forceinline__ Task(const DispatchArgs& a, int task) {
+    const Geometry& g = a.geometry;
     const int item = quotient(task, g.ranks_divisor);
-    const int token = quotient(item * kSpan, a.units_divisor);
-    if (token >= limit) break;
-    int source = g.rank + task - item * g.ranks;
+    token = quotient(item * kSpan, a.units_divisor);
+    source = g.rank + task - item * g.ranks;
     if (source >= g.ranks) source -= g.ranks;
-    const int tokens = take_units<kSpan, Encoder>(r, source, token, item * kSpan - token * units,
-                                                  bases, patience, recorder, lane);
+    unit = item * kSpan - token * static_cast<int>(a.units_divisor.divisor);
+  }
+};
+
+/// A warp's share of what comes: from a first task on, every so many. Returns the task at which it has become weary, or
+/// below zero.
+template <int kSpan, typename Encoder, bool kRecords>
+__device__ __forceinline__ int take_records(const Receipt& r, int first, int warps,
+                                            const std::int32_t* bases, Recorder<kRecords>& recorder,
+                                            int lane) {
+  Polls polls;
+  int limit = r.g.layout.shape().tokens;
+  const bool same_source = warps == quotient(warps, r.g.ranks_divisor) * r.g.ranks;
+#pragma unroll 1
+  for (int at = first;; at += warps) {
+    const Task<kSpan> task(r.a, at);
+    if (task.token >= limit) return -1;
+    const int tokens = take_units<kSpan, Encoder>(r, task.source, task.token, task.unit, bases,
+                                                  polls, recorder, lane);
+    if (tokens == kSlowly) return at;
     if (same_source) limit = tokens;
+  }
+}
+
+/// The rest of it by a warp that is weary, which then mends. bases: or null.
+template <int kSpan, typename Encoder>
+__device__ __noinline__ void finish_slowly(Late late, int first, int warps,
+                                           const std::int32_t* bases, bool drop) {
+  const Receipt r = receipt_of(late);
+  if (first >= 0) {
+#pragma unroll 1
+    for (int at = first;; at += warps) {
+      const Task<kSpan> task(r.a, at);
+      if (task.token >= r.g.layout.shape().tokens) break;
+      (void)take_slowly<kSpan, Encoder>(late, task.source, task.token, task.unit, bases);
+    }
+  }
+  mend(late, drop, bases);
+}
+
+/// A warp's share of the records of a cached dispatch.
+template <typename Encoder>
+__device__ __noinline__ void take_all_cached(Late late, int first, int warps) {
+  const Receipt r = receipt_of(late);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int units = static_cast<int>(r.a.units_divisor.divisor);
+  Polls polls(is_weary(r));
+  const int tasks = static_cast<int>(r.handle.source_offsets()[r.g.ranks]) * units;
+#pragma unroll 1
+  for (int task = first; task < tasks; task += warps) {
+    const int record = quotient(task, r.a.units_divisor);
+    take_cached<Encoder>(r, record, task - record * units, polls, lane);
   }
 }
 
@@ -275,22 +309,43 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     if (threadIdx.x == 0) a.saved->bad_routes = shared.bad_routes;
   }
   if (receives) {
-    const Receipt receipt{a, g, {a.handle, &a.handle_layout}, tag, signature, skipped, bank};
+    const Receipt receipt{a,
+                          g,
+                          {a.handle, &a.handle_layout},
+                          tag,
+                          signature,
+                          shared.block.absent,
+                          bank,
+                          &shared.block.weary_since,
+                          &shared.note};
     if (crew.keeper >= 0) {
       __syncthreads();  // The route table is read no more.
       keep_books<kCommon, kFew>(receipt, crew, shared, bases, drop, epoch, recorder, warp, lane);
     } else if (crew.works && needs_bases<kFew>(receipt) && !cached && !drop) {
-      std::uint64_t began = 0;
-      Patience patience(g, a.timeout_ns, began);
-      number_rows(receipt, bases, false, shared, patience);
+      number_rows(receipt, bases, false, shared);
       recorder.mark(Phase::count);
     }
+    bool weary = is_weary(receipt);
+    int left = -1;
     if (crew.works && rows && !drop && !(split && sender)) {
       // From the other end: warps with nothing to send are the first to take.
       const int takers = split ? crew.workers - senders : crew.workers;
       const int first = split ? warp * takers + crew.block - senders : warps - 1 - place;
-      take_records<kSpan, Encoder>(receipt, first, takers * kBlockWarps, bases, recorder, lane);
-      if (!kCommon && a.zero_padding) zero_padding(&receipt, warps, place, bases);
+      if (cached) {
+        take_all_cached<Encoder>(late_of(receipt), first, warps);
+      } else {
+        left = weary ? first
+                     : take_records<kSpan, Encoder>(receipt, first, takers * kBlockWarps, bases,
+                                                    recorder, lane);
+      }
+      if (!kCommon && a.zero_padding) zero_padding(late_of(receipt), warps, place, bases);
+      weary = kCommon ? weary || left >= 0 : is_weary(receipt) || left >= 0;
+    }
+    if (weary) {
+      const int takers = split ? crew.workers - senders : crew.workers;
+      finish_slowly<kSpan, Encoder>(late_of(receipt), left, takers * kBlockWarps,
+                                    needs_bases<kFew>(receipt) ? bases : nullptr, drop);
+      recorder.mark(Phase::place);
     }
   }
   if constexpr (!kCommon) {

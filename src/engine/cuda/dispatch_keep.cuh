@@ -30,16 +30,20 @@ __device__ __forceinline__ void read_cells(const Receipt& r, Coming& coming, boo
     const std::byte* const at =
         in_at(g, source, g.layout.cell(protocol::CellKind::dispatch, r.bank)) +
         (asks ? lane : 0) * window::kPacketBytes;
-    std::uint64_t began = 0;
-    Patience patience(g, r.a.timeout_ns, began);
-    bool missing = ((r.suspects >> source) & 1U) != 0;
+    const bool missing = is_absent(r, source);
+    Polls polls(is_weary(r));
     uint4 packet = load_packet(at);  // Pairs with send_cell() of the source.
 #pragma unroll 1
-    while (!missing && !__all_sync(~0U, packet.x == r.tag) &&
+    while (!missing && !polls.was_weary() && !__all_sync(~0U, packet.x == r.tag) &&
            !mutant(KernelMutant::any_cell_taken)) {
-      missing = __any_sync(~0U, patience.spent(source));
-      if (missing) break;
+      (void)polls.weary();
       packet = load_packet(at);
+    }
+    if (!missing && polls.was_weary()) {
+      const std::uint64_t begin = now_ns();
+      packet = await_cell(r, source, asks ? lane : 0);
+      __syncwarp();
+      if (lane == 0 && counts) count_wait(g, source, now_ns() - begin);
     }
     PeerCell cell;
     cell.missing = missing;
@@ -59,7 +63,6 @@ __device__ __forceinline__ void read_cells(const Receipt& r, Coming& coming, boo
       three[1] = packet.z;
       three[2] = packet.w;
     }
-    if (lane == 0 && counts) count_wait(g, source, patience);
     if (lane == 0) {
       const std::uint32_t bit = 1U << source;
       if (missing) atomicOr(&coming.missing, bit);
@@ -99,13 +102,42 @@ __device__ __forceinline__ void write_record(const Receipt& r, int record, int s
   }
 }
 
+/// Writes the handle's entries of the record of `token` of `source`, if there is one, by a warp that is weary; of a source
+/// that is given up, others do. bases: or null.
+static __device__ __noinline__ void describe_slowly(Late late, int source, int token,
+                                                    const std::int32_t* bases) {
+  const Receipt r = receipt_of(late);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  note_weary(r);
+  if (is_absent(r, source)) return;
+  PeerCell cell;
+  const uint4 first = await_cell(r, source, 0);
+  cell.read(first, r.signature);
+  const TokenBit comes(token);
+  const bool exists = comes.in(comes.first ? first : await_cell(r, source, comes.packet));
+  if (!__all_sync(~0U, exists && cell.records() != 0)) return;
+  const std::byte* const header_at = header_of(r, source, token, lane);
+  unsigned polls = 0;
+  uint4 header;
+#pragma unroll 1
+  for (;; wait_slowly(r, source, polls)) {
+    header = load_packet(header_at);  // Pairs with send_route() of the source.
+    if (__any_sync(~0U, is_closing(r, source))) return;
+    if (__all_sync(~0U, header.x == r.tag)) break;
+  }
+  const int record = record_index_slowly(late_of(r), source, token);
+  const int row = row_slowly(late_of(r), source, header, record, bases);
+  if (__any_sync(~0U, is_closing(r, source))) return;
+  write_record(r, record, source, token, header, row, lane);
+}
+
 /// The first records of every source, without waiting for the block: a cell's first packet says which
 /// come. By the keepers that describe: warp `index` of `warps`. Returns the first item that is left.
-__device__ __forceinline__ int describe_early(const Receipt& r, const std::int32_t* bases,
-                                              int index, int warps, int lane) {
+__device__ __forceinline__ int describe_early(const Receipt& r, int index, int warps, int lane) {
   const Geometry& g = r.g;
   int limit = min(window::kFirstTokens, g.layout.shape().tokens);  // tokens
   int item = index;
+  Polls polls(is_weary(r));
 #pragma unroll 1
   for (;; item += warps) {
     const int token = quotient(item, g.ranks_divisor);
@@ -117,61 +149,59 @@ __device__ __forceinline__ int describe_early(const Receipt& r, const std::int32
     const std::byte* const cell_at =
         in_at(g, peer, g.layout.cell(protocol::CellKind::dispatch, r.bank));
     Numbers numbers(r, true, source);
-    std::uint64_t began = 0;
-    Patience patience(g, r.a.timeout_ns, began);
-    std::uint32_t gone = r.suspects;
     uint4 header;
     uint4 cell;
     bool exists = false;
-    bool here = false;
 #pragma unroll 1
-    for (;;) {
+    while (!polls.was_weary()) {
       header = load_packet(header_at);  // Pairs with send_route() of the source.
       cell = load_packet(cell_at);      // Pairs with send_cell().
       numbers.look(r, lane);
       const std::uint32_t come = lanes_with(cell.x == r.tag) & ~r.suspects;
-      const std::uint32_t late = ~(come | gone) & ((2U << source) - 1U);
+      const std::uint32_t late = ~(come | r.suspects) & ((2U << source) - 1U);
       const std::uint32_t bits = __shfl_sync(~0U, cell.w, source);
       exists = ((come >> source) & 1U) != 0 && ((bits >> token) & 1U) != 0;
-      here = __all_sync(~0U, header.x == r.tag);
-      if (late == 0 && (!exists || here || ((gone >> source) & 1U) != 0)) break;
-      if (!patience.weary()) continue;
-      const std::uint32_t lacking = late != 0 ? late : 1U << source;
-      gone |= lanes_with(((lacking >> lane) & 1U) != 0 && patience.look(lane));
+      if (late == 0 && (!exists || __all_sync(~0U, header.x == r.tag))) break;
+      (void)polls.weary();
     }
-    // As Coming has it.
-    PeerCell said;
-    said.missing = cell.x != r.tag || ((r.suspects >> peer) & 1U) != 0;
-    said.read(cell, r.signature);
-    const int records = said.records();
-    // The most tokens of a source, as far as is known.
-    const int most = lane >= g.ranks ? 0
-                     : cell.x == r.tag
-                         ? static_cast<int>(cell.y >> cell_word::kTokensShift & cell_word::kNumber)
-                         : limit;
-    limit = min(limit, __reduce_max_sync(~0U, most));
-    if (!exists || __shfl_sync(~0U, records, source) == 0) continue;
-    int before = lane < source ? records : 0;
-    if (lane == source) before = __popc(cell.w & low_bits(token));
-    const int record = __reduce_add_sync(~0U, before);
+    int record = 0;
     int row = Handle::kRowAbsent;
-    if (here) {
-      row = row_of_route(r, source, header, record, bases, numbers, patience, lane);
-    } else {
-      header = make_uint4(0, 0, 0, 0);
+    if (!polls.was_weary()) {
+      // As Coming has it.
+      PeerCell said;
+      said.missing = cell.x != r.tag || is_absent(r, peer);
+      said.read(cell, r.signature);
+      const int records = said.records();
+      // The most tokens of a source, as far as is known.
+      const int most =
+          lane >= g.ranks ? 0
+          : cell.x == r.tag
+              ? static_cast<int>(cell.y >> cell_word::kTokensShift & cell_word::kNumber)
+              : limit;
+      limit = min(limit, __reduce_max_sync(~0U, most));
+      if (!exists || __shfl_sync(~0U, records, source) == 0) continue;
+      int before = lane < source ? records : 0;
+      if (lane == source) before = __popc(cell.w & low_bits(token));
+      record = __reduce_add_sync(~0U, before);
+      row = row_of_route(r, source, header, record, nullptr, numbers, polls, lane);
     }
-    write_record(r, record, here ? source : -1, token, header, row, lane);
+    if (polls.was_weary()) {
+      describe_slowly(late_of(r), source, token, nullptr);
+      continue;
+    }
+    write_record(r, record, source, token, header, row, lane);
   }
   return item;
 }
 
 /// Writes the handle's entries of all records from `first` on, by the keepers: warp `first` of `warps`.
-/// `ahead`: see header_ahead().
+/// `ahead`: see header_ahead(). bases: null where nobody has numbered them.
 template <bool kFew>
 __device__ __forceinline__ void describe_records(const Receipt& r, const Coming& coming,
-                                                 const std::int32_t* bases, Patience& patience,
-                                                 int first, int warps, uint4 ahead, int lane) {
+                                                 const std::int32_t* bases, int first, int warps,
+                                                 uint4 ahead, int lane) {
   const Geometry& g = r.g;
+  Polls polls(is_weary(r));
 #pragma unroll 1
   for (int item = first;; item += warps) {
     const int token = quotient(item, g.ranks_divisor);
@@ -186,19 +216,20 @@ __device__ __forceinline__ void describe_records(const Receipt& r, const Coming&
     int before = lane < source ? coming.records[lane] : 0;
     if (lane < kTokenWords) before += __popc(tokens[lane] & low_bits(token - 32 * lane));
     const int record = __reduce_add_sync(~0U, before);
-    bool given_up = false;
+    int row = Handle::kRowAbsent;
 #pragma unroll 1
-    while (!__all_sync(~0U, header.x == r.tag) && !given_up) {
-      given_up = __any_sync(~0U, patience.spent(source));
+    while (!polls.was_weary() && !__all_sync(~0U, header.x == r.tag)) {
+      (void)polls.weary();
       header = load_packet(header_at);
     }
-    int row = Handle::kRowAbsent;
-    if (given_up) {
-      header = make_uint4(0, 0, 0, 0);
-    } else {
-      row = row_of_route(r, source, header, record, bases, numbers, patience, lane);
+    if (!polls.was_weary()) {
+      row = row_of_route(r, source, header, record, bases, numbers, polls, lane);
     }
-    write_record(r, record, given_up ? -1 : source, token, header, row, lane);
+    if (polls.was_weary()) {
+      describe_slowly(late_of(r), source, token, bases);
+    } else {
+      write_record(r, record, source, token, header, row, lane);
+    }
   }
 }
 
@@ -210,6 +241,7 @@ struct Shared {
   std::uint32_t overflow_rows;
   std::int64_t rows;
   std::uint32_t parameters;
+  Note note;
   Coming coming;
 };
 
@@ -276,18 +308,20 @@ static __device__ __noinline__ int2 block_scan(int value) {
 
 /// The true counts, and where the segments of expert_major start. By a whole block.
 __device__ __forceinline__ void number_rows(const Receipt& r, std::int32_t* bases, bool describe,
-                                            Shared& shared, Patience& patience) {
+                                            Shared& shared) {
   const DispatchArgs& a = r.a;
   const Geometry& g = r.g;
   const HandleArrays& handle = r.handle;
   const bool slab = a.layout == Layout::expert_slab;
   const bool major = a.layout == Layout::expert_major;
   std::int64_t row = 0;
+  Polls polls(is_weary(r));  // Of its own: lanes wait for different things.
 #pragma unroll 1
   for (int first = 0; first < g.local_experts; first += kBlockThreads) {
     const int expert = first + static_cast<int>(threadIdx.x);
     const bool exists = expert < g.local_experts;
-    const int count = exists ? count_rows_from(r, g.ranks, expert, patience) : 0;
+    int count = exists ? count_rows_from(r, g.ranks, expert, polls) : 0;
+    if (exists && polls.was_weary()) count = count_rows_slowly(late_of(r), g.ranks, expert);
     int aligned = count;
     std::int64_t begin = expert * a.capacity;
     if (!slab) {
@@ -363,23 +397,48 @@ __device__ __forceinline__ void begin_header(const DispatchArgs& a, bool writes,
   for (int at = lane; at < kHeaderWords; at += 32) to[at] = from[at];
 }
 
-/// Something to report, to all who are told.
-static __device__ __noinline__ void tell_report(const DispatchArgs* a, const Coming* coming,
-                                                std::uint32_t bad_routes,
-                                                std::int64_t overflow_rows) {
-  const auto rows = static_cast<std::uint32_t>(a->cached ? 0 : overflow_rows);
-  add_totals(&a->geometry, protocol::Kind::dispatch, {0, bad_routes, rows},
-             {coming->missing, coming->refused, coming->mismatched});
+/// Something to report, to all who are told, but for the totals.
+static __device__ __noinline__ void tell_report(const DispatchArgs* a, Sums sums, Sets sets) {
   Report report;
-  report.bad_routes = bad_routes;
-  report.overflow_rows = overflow_rows;
-  report.missing.words[0] = coming->missing;
-  report.refused.words[0] = coming->refused;
-  report.mismatched.words[0] = coming->mismatched;
+  report.bad_routes = sums.bad_routes;
+  report.overflow_rows = sums.overflow_rows;
+  report.missing.words[0] = sets.missing;
+  report.refused.words[0] = sets.refused;
+  report.mismatched.words[0] = sets.mismatched;
   if (a->report != nullptr) *a->report = report;
   if (a->handle != nullptr && !a->cached) {
     reinterpret_cast<window::HandleHeader*>(a->handle)->report = report;
   }
+}
+
+/// The ranks for which the operation is being closed. By one thread.
+__device__ __forceinline__ std::uint32_t closing_ranks(const Receipt& r) {
+  std::uint32_t ranks = 0;
+#pragma unroll 1
+  for (int rank = 0; rank < r.g.ranks; ++rank) {
+    if (!is_absent(r, rank) && is_closing(r, rank)) ranks |= 1U << rank;
+  }
+  return ranks;
+}
+
+/// The last things that a handle's header, and a report, are told. By one thread.
+__device__ __forceinline__ bool finish_report(const Receipt& r, Sums sums, Sets sets, bool drop) {
+  const std::uint32_t absent = sets.missing | sets.refused | sets.mismatched;
+  if (r.a.handle != nullptr && !r.a.cached) {
+    const std::uint32_t all = (1U << r.g.ranks) - 1U;
+    r.handle.header()->accepted.words[0] = drop ? 0 : all & ~absent;
+  }
+  const bool tells = (absent | sums.bad_routes | sums.overflow_rows) != 0;
+  if (tells) tell_report(&r.a, sums, sets);
+  return tells;
+}
+/// The same in a block that was weary: others may mend, and do the same (dispatch_mend.cuh).
+static __device__ __noinline__ bool finish_report_slowly(Late late, Sums sums, Sets sets,
+                                                         bool drop) {
+  const Receipt r = receipt_of(late);
+  const Locked locked(&r.g.state->lock);
+  sets.missing |= closing_ranks(r);
+  return finish_report(r, sums, sets, drop);
 }
 
 /// The rest of the handle's header, and where every source's records begin, by one warp of the first
@@ -399,7 +458,6 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
   if (lane < g.ranks && writes) r.handle.source_offsets()[lane + 1] = records;
   records = __shfl_sync(~0U, records, g.ranks - 1);
   if (lane != 0) return;
-  const std::uint32_t absent = coming.missing | coming.refused | coming.mismatched;
   std::int64_t rows = drop ? 0 : shared.rows;
   std::int64_t overflow = shared.overflow_rows;
   if (a.layout == Layout::rank_major) {
@@ -413,7 +471,6 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
     header.dispatch = epoch;
     header.records = records;
     header.rows = rows;
-    header.accepted.words[0] = drop ? 0 : ((1U << g.ranks) - 1U) & ~absent;
     auto* const brief = reinterpret_cast<uint4*>(&header.brief);
     const auto dispatch = static_cast<std::uint32_t>(epoch);
     brief[0] = make_uint4(
@@ -425,9 +482,13 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
   } else if (a.cached) {
     overflow = drop ? 0 : r.handle.header()->report.overflow_rows;
   }
-  if ((absent | shared.bad_routes) != 0 || overflow != 0) {
-    tell_report(&a, &coming, shared.bad_routes, overflow);
-  }
+  Sums sums{0, shared.bad_routes, static_cast<std::uint32_t>(overflow)};
+  const Sets sets{coming.missing, coming.refused, coming.mismatched};
+  const bool tells = weary_since(r) != 0 ? finish_report_slowly(late_of(r), sums, sets, drop)
+                                         : finish_report(r, sums, sets, drop);
+  if (!tells) return;
+  if (a.cached) sums.overflow_rows = 0;
+  add_totals(&g, protocol::Kind::dispatch, sums, sets);
 }
 
 /// What keepers write: the handle. By a whole block.
@@ -453,7 +514,7 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
   int index = crew.keeper - above + (kBlockWarps - 1 - warp) * among;
   const bool early = kFew && describes && !needs_bases<kFew>(r);
   if (early && !first) {
-    index = describe_early(r, bases, index, among * kBlockWarps, lane);
+    index = describe_early(r, index, among * kBlockWarps, lane);
     recorder.mark(Phase::place);
     if (r.g.layout.shape().tokens <= window::kFirstTokens) return;
   }
@@ -462,14 +523,11 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
   read_cells(r, coming, first, kBlockWarps - 1 - warp, lane);
   recorder.mark(Phase::wait);
   if (numbers && (first || needs_bases<kFew>(r))) {
-    // Of its own: lanes wait for different things in there.
-    std::uint64_t began = 0;
-    Patience patience(r.g, a.timeout_ns, began);
-    number_rows(r, bases, first, shared, patience);
+    number_rows(r, bases, first, shared);
   } else if (first && writes) {
     write_no_rows(&a);
   }
-  if (early && first) index = describe_early(r, bases, index, among * kBlockWarps, lane);
+  if (early && first) index = describe_early(r, index, among * kBlockWarps, lane);
   uint4 ahead = make_uint4(0, 0, 0, 0);
   if (numbers && describes) ahead = header_ahead(r, index, lane);
   __syncthreads();
@@ -478,9 +536,8 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
     finish_header(r, shared, drop, epoch, lane);
   }
   if (numbers && describes) {
-    std::uint64_t began = 0;
-    Patience patience(r.g, a.timeout_ns, began);
-    describe_records<kFew>(r, coming, bases, patience, index, among * kBlockWarps, ahead, lane);
+    describe_records<kFew>(r, coming, needs_bases<kFew>(r) ? bases : nullptr, index,
+                           among * kBlockWarps, ahead, lane);
   }
   recorder.mark(Phase::place);
   // Rows that nobody takes: of all, of ranks that made another call, or that the handle does not know.

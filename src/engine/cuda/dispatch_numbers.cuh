@@ -1,50 +1,37 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "engine/cuda/dispatch_send.cuh"
-#include "engine/cuda/handle_arrays.cuh"
-#include "engine/cuda/operation.cuh"
+#include "engine/cuda/dispatch_verdict.cuh"
 #include "sluice/handle.hpp"
 
 /// dispatch, receive half: the numbers of rows, which follow from the counts of all sources.
 namespace sluice::engine::cuda {
 
-/// What the receive half of one operation goes by.
-struct Receipt {
-  const DispatchArgs& a;
-  const Geometry& g;
-  HandleArrays handle;
-  std::uint32_t tag;
-  std::uint32_t signature;
-  std::uint32_t suspects;  // As if they were not there, whatever they push.
-  int bank;
-};
-
-/// Rows of a local expert that come from the sources below `sources`. For any number of lanes.
+/// Rows of a local expert that come from the sources below `sources`, if the polls are not weary afterwards. For any
+/// number of lanes.
 __device__ __forceinline__ int count_rows_from(const Receipt& r, int sources, int expert,
-                                               Patience& patience) {
+                                               Polls& polls) {
   constexpr int kAtOnce = 4;
   const std::byte* at = in_at(r.g, 0, r.g.layout.count(r.bank, expert));
   const std::size_t stride = r.g.layout.lane(1);
   const std::uint64_t none = r.tag | static_cast<std::uint64_t>(~r.signature) << 32;
-  std::uint32_t gone = r.suspects;
   int total = 0;
 #pragma unroll 1
-  for (int source = 0; source < sources;) {
-    int late = -1;
+  for (int source = 0; source < sources && !polls.was_weary();) {
+    bool late = false;
     int sum = 0;
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
       std::uint64_t word = none;
       // Pairs with send_counts() of the source.
-      if (source + i < sources && ((gone >> (source + i)) & 1U) == 0) {
+      if (source + i < sources && !is_absent(r, source + i)) {
         word = load_relaxed(reinterpret_cast<const std::uint64_t*>(at + i * stride));
       }
-      if (static_cast<std::uint32_t>(word) != r.tag) late = i;
+      late = late || static_cast<std::uint32_t>(word) != r.tag;
       sum += count_in(static_cast<std::uint32_t>(word >> 32), r.signature);
     }
-    if (late >= 0) {
-      if (patience.spent(source + late)) gone |= 1U << (source + late);
+    if (late) {
+      (void)polls.weary();
       continue;
     }
     total += sum;
@@ -103,15 +90,12 @@ class Numbers {
     }
     late_ = __reduce_or_sync(~0U, late);
   }
-  /// Waits for the rest. By one warp, all of whose lanes have polled as often as each other.
-  __device__ __forceinline__ void await(Receipt r, Patience& patience, int lane) {
+  /// Waits for the rest; whether it came before the warp was weary. By one warp, all of whose lanes have polled as often
+  /// as each other.
+  __device__ __forceinline__ bool await(const Receipt& r, Polls& polls, int lane) {
 #pragma unroll 1
-    while (late_ != 0) {
-      if (patience.weary()) {
-        r.suspects |= __ballot_sync(~0U, ((late_ >> lane) & 1U) != 0 && patience.look(lane));
-      }
-      look(r, lane);
-    }
+    while (late_ != 0 && !polls.weary()) look(r, lane);
+    return !polls.was_weary();
   }
 
   /// Rows of a lane's expert that come from sources below `source`, once all counts are here.
@@ -163,30 +147,10 @@ __device__ __forceinline__ int local_expert(const Geometry& g, uint4 header, int
   return lane < g.top_k ? header_word::local_expert(header.z) : -1;
 }
 
-/// Lane k: the row of route k of the `record`-th record, which came from `source`, or what the handle
-/// has for none. bases: where the segments of expert_major start, needed if `numbers` are not given.
-__device__ __forceinline__ int row_of_route(const Receipt& r, int source, uint4 header, int record,
-                                            const std::int32_t* bases, Numbers& numbers,
-                                            Patience& patience, int lane) {
-  const DispatchArgs& a = r.a;
-  const int local = local_expert(r.g, header, lane);
-  if (a.layout == Layout::rank_major) {
-    if (local < 0) return Handle::kRowAbsent;
-    return a.capacity == 0 || record < a.capacity ? record : Handle::kRowOverflow;
-  }
-  const int expert = max(local, 0);
-  int before = 0;
-  int begin = 0;
-  if (numbers.given()) {
-    numbers.await(r, patience, lane);
-    before = numbers.before(source, expert);
-    if (a.layout == Layout::expert_major) begin = numbers.begin(a, expert, lane);
-  } else {
-    before = count_rows_from(r, Numbers::below(source), expert, patience);
-    patience.agree();  // Lanes waited for different things.
-    if (a.layout == Layout::expert_major) begin = bases[expert];
-  }
-  __syncwarp();
+/// What the handle has for a route with a row, the `before`-th of its expert plus its header's position. begin:
+/// expert_major: the expert's first row.
+__device__ __forceinline__ int place_row(const DispatchArgs& a, uint4 header, int local, int before,
+                                         int begin) {
   const std::uint32_t position = header_word::position(header.z);
   if (local < 0) return Handle::kRowAbsent;
   if (position == header_word::kNoPosition) return Handle::kRowDuplicate;
@@ -198,6 +162,54 @@ __device__ __forceinline__ int row_of_route(const Receipt& r, int source, uint4 
   }
   const int row = begin + among;
   return a.capacity == 0 || row < a.capacity ? row : Handle::kRowOverflow;
+}
+/// The same in rank_major, of the `record`-th record.
+__device__ __forceinline__ int place_record(const DispatchArgs& a, int local, int record) {
+  if (local < 0) return Handle::kRowAbsent;
+  return a.capacity == 0 || record < a.capacity ? record : Handle::kRowOverflow;
+}
+
+/// Lane k: the row of route k of the `record`-th record, which came from `source`, or what the handle
+/// has for none. bases: where the segments of expert_major start, or null where nobody has numbered them.
+static __device__ __noinline__ int row_slowly(Late late, int source, uint4 header, int record,
+                                              const std::int32_t* bases) {
+  const Receipt r = receipt_of(late);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int local = local_expert(r.g, header, lane);
+  if (r.a.layout == Layout::rank_major) return place_record(r.a, local, record);
+  int before = 0;
+  int begin = 0;
+  if (local >= 0) {
+    before = count_rows_slowly(late_of(r), Numbers::below(source), local);
+    if (r.a.layout == Layout::expert_major) {
+      begin = bases != nullptr ? bases[local] : begin_slowly(late_of(r), local);
+    }
+  }
+  __syncwarp();
+  return place_row(r.a, header, local, before, begin);
+}
+
+/// The same, of no meaning if the warp is weary afterwards. bases: needed if `numbers` are not given.
+__device__ __forceinline__ int row_of_route(const Receipt& r, int source, uint4 header, int record,
+                                            const std::int32_t* bases, Numbers& numbers,
+                                            Polls& polls, int lane) {
+  const DispatchArgs& a = r.a;
+  const int local = local_expert(r.g, header, lane);
+  if (a.layout == Layout::rank_major) return place_record(a, local, record);
+  const int expert = max(local, 0);
+  int before = 0;
+  int begin = 0;
+  if (numbers.given()) {
+    if (!numbers.await(r, polls, lane)) return Handle::kRowAbsent;
+    before = numbers.before(source, expert);
+    if (a.layout == Layout::expert_major) begin = numbers.begin(a, expert, lane);
+  } else {
+    before = count_rows_from(r, Numbers::below(source), expert, polls);
+    __syncwarp();
+    polls.agree();  // Lanes waited for different things.
+    if (a.layout == Layout::expert_major) begin = bases[expert];
+  }
+  return place_row(a, header, local, before, begin);
 }
 
 }  // namespace sluice::engine::cuda

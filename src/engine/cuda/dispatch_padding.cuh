@@ -33,18 +33,16 @@ __device__ __forceinline__ void zero_rows(const DispatchArgs& a, std::int64_t fi
 
 /// By the workers, who know as much as those who number the rows: warp `place` of `warps`. bases: where
 /// the segments of expert_major start.
-static __device__ __noinline__ void zero_padding(const Receipt* r, int warps, int place,
+static __device__ __noinline__ void zero_padding(Late late, int warps, int place,
                                                  const std::int32_t* bases) {
-  const DispatchArgs& a = r->a;
-  const Geometry& g = r->g;
+  const Receipt r = receipt_of(late);
+  const DispatchArgs& a = r.a;
+  const Geometry& g = r.g;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const bool slab = a.layout == Layout::expert_slab;
-  std::uint64_t began = 0;
-  Patience patience(g, a.timeout_ns, began);
+  Polls polls(is_weary(r));
   if (a.layout == Layout::rank_major) {
-    std::int64_t rows =
-        a.cached ? r->handle.header()->rows
-                 : record_index(&a, r->tag, r->signature, r->suspects, r->bank, g.ranks, -1);
+    std::int64_t rows = a.cached ? r.handle.header()->rows : record_index_slowly(late, g.ranks, 0);
     if (a.capacity > 0 && rows > a.capacity) rows = a.capacity;
     zero_rows(a, rows + place, a.stored_rows, warps, lane);
     return;
@@ -59,15 +57,16 @@ static __device__ __noinline__ void zero_padding(const Receipt* r, int warps, in
     std::int64_t begin = expert * a.capacity;
     std::int64_t end = begin + a.capacity;
     if (a.cached) {
-      count = r->handle.counts()[expert];
+      count = r.handle.counts()[expert];
     } else {
-      count = count_rows_from(*r, g.ranks, expert, patience);
+      count = count_rows_from(r, g.ranks, expert, polls);
+      if (polls.was_weary()) count = count_rows_slowly(late, g.ranks, expert);
       __syncwarp();
     }
     if (!slab) {
       const bool last = expert + 1 == g.local_experts;
-      begin = a.cached ? r->handle.offsets()[expert] : bases[expert];
-      end = a.cached ? r->handle.offsets()[expert + 1] : bases[last ? expert : expert + 1];
+      begin = a.cached ? r.handle.offsets()[expert] : bases[expert];
+      end = a.cached ? r.handle.offsets()[expert + 1] : bases[last ? expert : expert + 1];
       if (last) end = a.stored_rows;
     }
     zero_rows(a, begin + count + part, end < a.stored_rows ? end : a.stored_rows, parts, lane);

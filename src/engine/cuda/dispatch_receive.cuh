@@ -14,49 +14,76 @@ __device__ __forceinline__ std::uint32_t low_bits(int count) {
   return count >= 32 ? ~0U : (1U << count) - 1U;
 }
 
-/// The number of the record of `token` of `source` among all that this rank receives: records of lower
-/// sources, and earlier tokens of this one. By one warp.
+/// How a warp finds the number of the record of `token` of `source` among all that this rank receives: records of lower
+/// sources, and earlier tokens of this one. Lane i has the first packet of rank i, and lane kPeersMax + i the i-th
+/// packet with bits of the source.
+class RecordIndex {
+ public:
+  __device__ __forceinline__ RecordIndex(std::uint32_t suspects, int source, int token, int lane)
+      : counts_(lane < source),
+        bits_(lane - kPeersMax),
+        before_(token -
+                (bits_ == 0 ? 0 : window::kFirstTokens + (bits_ - 1) * window::kPacketTokens)),
+        asks_(counts_ ? ((suspects >> lane) & 1U) == 0 : bits_ >= 0 && before_ > 0),
+        packet_(counts_ || bits_ <= 0 ? 0 : bits_ + window::kFormPacket),
+        from_(counts_ ? lane : source) {}
+
+  /// Whether this lane needs a packet, which one, and of whose cell.
+  __device__ __forceinline__ bool asks() const { return asks_; }
+  __device__ __forceinline__ int packet() const { return packet_; }
+  __device__ __forceinline__ int from() const { return from_; }
+
+  /// v: the packet asked for.
+  __device__ __forceinline__ int operator()(uint4 v, std::uint32_t signature) const {
+    int value = 0;
+    if (asks_ && counts_) {
+      PeerCell cell;
+      cell.read(v, signature);
+      value = cell.records();
+    } else if (asks_ && bits_ == 0) {
+      value = __popc(v.w & low_bits(before_));
+    } else if (asks_) {
+      value = __popc(v.y & low_bits(before_)) + __popc(v.z & low_bits(before_ - 32)) +
+              __popc(v.w & low_bits(before_ - 64));
+    }
+    return __reduce_add_sync(~0U, value);
+  }
+
+ private:
+  bool counts_;
+  int bits_;
+  int before_;
+  bool asks_;
+  int packet_;
+  int from_;
+};
+
+/// That number, or below zero if the warp has become weary. By one warp.
 static __device__ __noinline__ int record_index(const DispatchArgs* a, std::uint32_t tag,
                                                 std::uint32_t signature, std::uint32_t suspects,
                                                 int bank, int source, int token) {
   const Geometry& g = a->geometry;
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  // Lane i: the first packet of rank i; lane kPeersMax + i: the i-th packet with bits of the source.
-  const int bits = lane - kPeersMax;
-  const int first_token = bits == 0 ? 0 : window::kFirstTokens + (bits - 1) * window::kPacketTokens;
-  const bool counts = lane < source;
-  const bool asks = counts ? ((suspects >> lane) & 1U) == 0 : bits >= 0 && first_token <= token;
-  const int packet = counts || bits <= 0 ? 0 : bits + window::kFormPacket;
-  const int from = counts ? lane : source;
-  const std::byte* const at = in_at(g, from, g.layout.cell(protocol::CellKind::dispatch, bank)) +
-                              packet * window::kPacketBytes;
-  std::uint64_t began = 0;
-  Patience patience(g, a->timeout_ns, began);
-  uint4 v = make_uint4(tag, cell_word::kRefused, 0, 0);
-  if (asks) {
-    v = load_packet(at);  // Pairs with send_cell() of the peer.
-    while (v.x != tag) {
-      if (patience.spent(from)) {
-        v = make_uint4(tag, cell_word::kRefused, 0, 0);
-        break;
-      }
-      v = load_packet(at);
-    }
+  const RecordIndex index(suspects, source, token, static_cast<int>(threadIdx.x % 32));
+  const std::byte* const at =
+      in_at(g, index.from(), g.layout.cell(protocol::CellKind::dispatch, bank)) +
+      index.packet() * window::kPacketBytes;
+  uint4 v = make_uint4(tag, 0, 0, 0);
+  Polls polls;
+  if (index.asks()) v = load_packet(at);  // Pairs with send_cell() of the peer.
+#pragma unroll 1
+  while (!__all_sync(~0U, v.x == tag)) {
+    if (polls.weary()) return -1;
+    if (index.asks()) v = load_packet(at);
   }
+  return index(v, signature);
+}
+static __device__ __noinline__ int record_index_slowly(Late late, int source, int token) {
+  const Receipt r = receipt_of(late);
+  const RecordIndex index(r.suspects, source, token, static_cast<int>(threadIdx.x % 32));
+  uint4 v = make_uint4(r.tag, 0, 0, 0);
+  if (index.asks()) v = await_cell(r, index.from(), index.packet());
   __syncwarp();
-  int value = 0;
-  const int before = token - first_token;
-  if (counts) {
-    PeerCell cell;
-    cell.read(v, signature);
-    value = cell.records();
-  } else if (asks && bits == 0) {
-    value = __popc(v.w & low_bits(before));
-  } else if (asks) {
-    value = __popc(v.y & low_bits(before)) + __popc(v.z & low_bits(before - 32)) +
-            __popc(v.w & low_bits(before - 64));
-  }
-  return __reduce_add_sync(~0U, value);
+  return index(v, r.signature);
 }
 
 /// The scales in packet `lane` of a unit, into the row's scales, in any form and stride. Rare.
@@ -203,23 +230,40 @@ class Piece {
   uint4 scale_[kScaled ? kSpan : 1] = {};
 };
 
+/// What a source's cell says of `token`.
+struct TokenBit {
+  int packet;
+  bool first;
+  int bit;
+  __device__ __forceinline__ explicit TokenBit(int token)
+      : packet(window::bit_packet(token)),
+        first(token < window::kFirstTokens),
+        bit(first ? token : (token - window::kFirstTokens) % window::kPacketTokens) {}
+  __device__ __forceinline__ bool in(uint4 v) const {
+    const std::uint32_t bits = first || bit >= 64 ? v.w : (bit >= 32 ? v.z : v.y);
+    return ((bits >> (bit % 32)) & 1U) != 0;
+  }
+};
+
+/// What take_units() returns when it has taken nothing, and is weary.
+inline constexpr int kSlowly = -1;
+
 /// Takes kSpan units of the record of `token` of `source`, from `unit` on, if there is one. Returns
 /// how many tokens that source has at most.
 template <int kSpan, typename Encoder, bool kRecords>
 __device__ __forceinline__ int take_units(const Receipt& r, int source, int token, int unit,
-                                          const std::int32_t* bases, Patience& patience,
+                                          const std::int32_t* bases, Polls& polls,
                                           Recorder<kRecords>& recorder, int lane) {
   const DispatchArgs& a = r.a;
   const Geometry& g = r.g;
-  if (((r.suspects >> source) & 1U) != 0) return 0;
+  if (is_absent(r, source)) return 0;
   std::byte* const from = in_at(g, source, 0);
   const std::byte* const header_at =
       from + g.layout.route(r.bank, token, lane < g.top_k ? lane : 0);
+  const TokenBit comes(token);
   const std::byte* const cell_at = from + g.layout.cell(protocol::CellKind::dispatch, r.bank) +
-                                   window::bit_packet(token) * window::kPacketBytes;
+                                   comes.packet * window::kPacketBytes;
   Piece<Encoder, kSpan> piece(a, from + g.layout.dispatch_row(r.bank, token), unit, lane);
-  const bool first = token < window::kFirstTokens;
-  const int bit = first ? token : (token - window::kFirstTokens) % window::kPacketTokens;
   const int slots = g.layout.shape().tokens;
   Numbers numbers(r, Encoder::kCommon && kSpan == 1, source);
   uint4 header;
@@ -232,16 +276,11 @@ __device__ __forceinline__ int take_units(const Receipt& r, int source, int toke
     numbers.look(r, lane);
     if (__all_sync(~0U, header.x == r.tag)) break;
     if (mutant(KernelMutant::stale_header_taken) && __all_sync(~0U, header.x <= r.tag)) break;
-    const std::uint32_t bits = first || bit >= 64 ? cell.w : (bit >= 32 ? cell.z : cell.y);
-    if (__all_sync(~0U, cell.x == r.tag && ((bits >> (bit % 32)) & 1U) == 0)) {
-      return first ? static_cast<int>(cell.y >> cell_word::kTokensShift & cell_word::kNumber)
-                   : slots;
+    if (__all_sync(~0U, cell.x == r.tag && !comes.in(cell))) {
+      return comes.first ? static_cast<int>(cell.y >> cell_word::kTokensShift & cell_word::kNumber)
+                         : slots;
     }
-    if (!patience.weary()) continue;
-    // A cached dispatch of the source has no headers: another call.
-    const uint4 other = load_packet(from + g.layout.cell(protocol::CellKind::dispatch, r.bank));
-    const bool differs = other.x == r.tag && other.z != r.signature;
-    if (__any_sync(~0U, differs || patience.look(source))) return slots;
+    if (polls.weary()) return kSlowly;
   }
   // Another call's: emptied later.
   if (__any_sync(~0U, header.w != r.signature)) return slots;
@@ -249,29 +288,72 @@ __device__ __forceinline__ int take_units(const Receipt& r, int source, int toke
   int record = 0;
   if (a.layout == Layout::rank_major) {
     record = record_index(&a, r.tag, r.signature, r.suspects, r.bank, source, token);
+    if (record < 0) return kSlowly;
   }
-  const int row = row_of_route(r, source, header, record, bases, numbers, patience, lane);
+  const int row = row_of_route(r, source, header, record, bases, numbers, polls, lane);
   recorder.mark(Phase::count);
   // Pairs with Unit::send() of the source.
-  bool given_up = false;
 #pragma unroll 1
-  while (!__all_sync(~0U, piece.here())) {
-    given_up = __any_sync(~0U, patience.spent(source));
-    if (given_up) break;
-    piece.load(a);
-  }
+  while (!__all_sync(~0U, piece.here()) && !polls.weary()) piece.load(a);
+  if (polls.was_weary()) return kSlowly;
   recorder.mark(Phase::wait);
-  if (given_up) piece.zero();
   piece.store(a, row, lane);
-  if (!given_up) piece.clear(a);
+  piece.clear(a);
   recorder.mark(Phase::place);
+  return header_word::tokens(header.z);
+}
+
+/// The same by a warp that is weary. bases: or null.
+template <int kSpan, typename Encoder>
+__device__ __forceinline__ int take_slowly(Late late, int source, int token, int unit,
+                                           const std::int32_t* bases) {
+  const Receipt r = receipt_of(late);
+  const DispatchArgs& a = r.a;
+  const Geometry& g = r.g;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int slots = g.layout.shape().tokens;
+  note_weary(r);
+  if (is_absent(r, source)) return 0;
+  std::byte* const from = in_at(g, source, 0);
+  const std::byte* const header_at =
+      from + g.layout.route(r.bank, token, lane < g.top_k ? lane : 0);
+  const TokenBit comes(token);
+  const std::byte* const first_at = from + g.layout.cell(protocol::CellKind::dispatch, r.bank);
+  const std::byte* const cell_at = first_at + comes.packet * window::kPacketBytes;
+  Piece<Encoder, kSpan> piece(a, from + g.layout.dispatch_row(r.bank, token), unit, lane);
+  unsigned polls = 0;
+  uint4 header;
+#pragma unroll 1
+  for (;; wait_slowly(r, source, polls)) {
+    header = load_packet(header_at);  // Pairs with send_route() of the source.
+    const uint4 cell = load_packet(cell_at);
+    const uint4 first = load_packet(first_at);
+    if (__any_sync(~0U, is_closing(r, source))) return slots;
+    if (__all_sync(~0U, header.x == r.tag)) break;
+    if (__all_sync(~0U, cell.x == r.tag && !comes.in(cell))) return slots;
+    // A cached dispatch of the source has no headers: another call.
+    if (__any_sync(~0U, first.x == r.tag && first.z != r.signature)) return slots;
+  }
+  if (__any_sync(~0U, header.w != r.signature)) return slots;
+  int record = 0;
+  if (a.layout == Layout::rank_major) record = record_index_slowly(late_of(r), source, token);
+  const int row = row_slowly(late_of(r), source, header, record, bases);
+#pragma unroll 1
+  for (;; wait_slowly(r, source, polls)) {
+    piece.load(a);  // Pairs with Unit::send() of the source.
+    if (__any_sync(~0U, is_closing(r, source))) return slots;
+    if (__all_sync(~0U, piece.here())) break;
+  }
+  piece.store(a, row, lane);
+  piece.clear(a);
   return header_word::tokens(header.z);
 }
 
 /// Takes a unit of a record that the handle knows. Of a source that sends nothing, because it refused,
 /// made another call, or is given up, rows become zero.
 template <typename Encoder>
-__device__ __forceinline__ void take_cached(const Receipt& r, int record, int unit, int lane) {
+__device__ __forceinline__ void take_cached(const Receipt& r, int record, int unit, Polls& polls,
+                                            int lane) {
   const DispatchArgs& a = r.a;
   const Geometry& g = r.g;
   const int source = r.handle.record_rank()[record];
@@ -282,20 +364,27 @@ __device__ __forceinline__ void take_cached(const Receipt& r, int record, int un
   const std::byte* const cell_at =
       in_at(g, source, g.layout.cell(protocol::CellKind::dispatch, r.bank));
   Piece<Encoder, 1> piece(a, in_at(g, source, g.layout.dispatch_row(r.bank, token)), unit, lane);
-  std::uint64_t began = 0;
-  Patience patience(g, a.timeout_ns, began);
-  bool lost = ((r.suspects >> source) & 1U) != 0;
+  bool lost = is_absent(r, source);
+  unsigned slow_polls = 0;
 #pragma unroll 1
   while (!lost) {
     // Only the cell says whose the record is.
     const uint4 packet = load_packet(cell_at);  // Pairs with send_cell() of the source.
     piece.load(a);
+    if (polls.was_weary()) {
+      note_weary(r);
+      if (__any_sync(~0U, is_closing(r, source))) return;
+    }
     PeerCell cell;
     cell.read(packet, r.signature);
     const bool known = __all_sync(~0U, packet.x == r.tag);
     lost = known && (cell.refused || cell.mismatched);
-    if (!lost && known && __all_sync(~0U, piece.here())) break;
-    lost = lost || __any_sync(~0U, patience.spent(source));
+    if (lost || (known && __all_sync(~0U, piece.here()))) break;
+    if (polls.was_weary()) {
+      wait_slowly(r, source, slow_polls);
+    } else {
+      (void)polls.weary();
+    }
   }
   if (lost) piece.zero();
   piece.store(a, row, lane);

@@ -20,6 +20,8 @@
   EACH(product_rounded)       /* A product is rounded before it is added. */ \
   EACH(ranks_descending)      /* Sums are added in descending order of ranks. */ \
   EACH(duplicate_dropped)     /* A duplicate's weight is not added to that of its lowest k. */ \
+  EACH(evidence_not_kept)     /* What had come of a source when it was given up counts for nothing. */ \
+  EACH(lost_rows_kept)        /* Rows of a source that was given up are not zeroed. */ \
   EACH(parts_kept)            /* A record that came in part is added where it came. */ \
   EACH(loss_not_scaled)       /* The sum is not renormalised when routes are lost. */ \
   EACH(loss_not_counted)      /* Lost routes do not appear in the report. */ \

@@ -78,11 +78,13 @@ struct State {
   std::uint32_t reported[kBanksMax];
   /// Peers given up, for good.
   std::uint32_t suspects;
-  /// Of these, those that combines do without from the begin (combine_verdict.cuh).
+  /// Of these, those that operations do without from the begin (verdict.cuh).
   std::uint32_t absent;
-  /// By bank and peer: tag of the combine in which the peer is being given up, and has been.
-  std::uint32_t closing[kBanksMax][kPeersMax];
-  std::uint32_t closed[kBanksMax][kPeersMax];
+  /// By kind, bank and peer: tag of the operation in which the peer is being given up, and has been.
+  std::uint32_t closing[protocol::kKinds][kBanksMax][kPeersMax];
+  std::uint32_t closed[protocol::kKinds][kBanksMax][kPeersMax];
+  /// Of dispatches: in which somebody mends, or has mended, what had come of the peer.
+  std::uint32_t mended[kBanksMax][kPeersMax];
   /// By bank and token: what was counted of it, see report_lost().
   unsigned long long lost_of_token[kBanksMax][kTokensMax];
   /// 1: a thread has what follows.
@@ -112,6 +114,21 @@ struct Counters {
     return protocol::kKinds + 2 * local_experts + rank;
   }
   static constexpr int words(int local_experts) { return wait(kPeersMax, local_experts); }
+};
+
+/// A copy of what a source that is given up in a dispatch had told of its records, in Geometry::evidence by bank
+/// and source: its counts here, then its cell.
+struct Evidence {
+  SLUICE_INLINE static constexpr std::uint32_t count(int expert) {
+    return static_cast<std::uint32_t>(expert) * 8U;
+  }
+  SLUICE_INLINE static constexpr std::uint32_t cell(int packet, int local_experts) {
+    return (count(local_experts) + 15U) / 16U * 16U +
+           static_cast<std::uint32_t>(packet) * std::uint32_t{window::kPacketBytes};
+  }
+  SLUICE_INLINE static constexpr std::size_t bytes(int local_experts, int tokens) {
+    return cell(window::cell_packets(tokens), local_experts);
+  }
 };
 
 /// What a block does: sends what is no piece, writes the handle, or moves pieces.
@@ -158,6 +175,7 @@ struct Geometry {
   Board* board = nullptr;
   Recording recording;
   unsigned long long* counters = nullptr;  // of this rank: see Counters
+  std::byte* evidence = nullptr;           // see Evidence
 };
 
 /// Routing of one operation between its halves.

@@ -16,6 +16,8 @@ struct Block {
   Progress received;
   std::uint32_t suspects;
   std::uint32_t absent;
+  /// When a thread of the block had polled so often that it looked up, or 0.
+  std::uint64_t weary_since;
 };
 
 /// Warps that do more than their share.
@@ -35,6 +37,7 @@ __device__ __forceinline__ void open(const Geometry& g, protocol::Kind kind, boo
   b.suspects = g.state->suspects;
   b.absent = g.state->absent;
   bool gave_up = false;
+  std::uint64_t began = 0;
   if (sends && lane < g.ranks && lane != g.rank) {
     const auto* const at =
         reinterpret_cast<const std::uint64_t*>(in_at(g, lane, g.layout.told(kind)));
@@ -43,7 +46,6 @@ __device__ __forceinline__ void open(const Geometry& g, protocol::Kind kind, boo
     // L1, in front of all that is asked for first.
     std::uint64_t told = load_relaxed(at);
     const auto banks = static_cast<std::uint64_t>(g.layout.shape().banks);
-    std::uint64_t began = 0;
     Patience patience(g, timeout_ns, began);
     while (told + banks < b.sent.epoch + 1 && ((b.suspects >> lane) & 1U) == 0) {
       gave_up = patience.spent(lane);
@@ -52,6 +54,7 @@ __device__ __forceinline__ void open(const Geometry& g, protocol::Kind kind, boo
     }
   }
   b.suspects |= __ballot_sync(~0U, gave_up);  // Nothing is written to them.
+  b.weary_since = __any_sync(~0U, began != 0) ? now_ns() : 0;
   if (lane == 0) block = b;
 }
 
@@ -198,7 +201,7 @@ static __device__ __noinline__ PeerCell await_cells(const Geometry* g, protocol:
       packet = load_packet(at);
     }
     if (!cell.missing) cell.read(packet, signature);
-    count_wait(*g, lane, patience);
+    count_wait(*g, lane, patience.waited_ns());
   }
   __syncwarp();
   return cell;

@@ -77,6 +77,12 @@ Status copy_to_device(memory::DevicePool& pool, const T* from, std::size_t count
   return pool.write(to.get(), from, bytes);
 }
 
+/// Of all banks and sources.
+std::size_t evidence_bytes(const EngineConfig& config) {
+  return Evidence::bytes(config.local_experts(), config.tokens_max) *
+         static_cast<std::size_t>(config.packets.banks * config.ranks);
+}
+
 /// Owners of experts where ranks do not own equal contiguous blocks.
 Status set_owners(const EngineConfig& config, Resources& resources) {
   Geometry& g = resources.geometry;
@@ -140,6 +146,11 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
       !status.ok()) {
     return status;
   }
+  if (Status status = copy_to_device<std::byte>(*resources.pool, nullptr, evidence_bytes(config),
+                                                resources.evidence);
+      !status.ok()) {
+    return status;
+  }
   // Loading a kernel later could wait for one that spins.
   for (int (*const load)() : {load_dispatch_kernels, load_combine_kernels}) {
     if (Status status = cuda_status(static_cast<cudaError_t>(load()), "loading kernels");
@@ -163,7 +174,8 @@ std::vector<SizeEntry> sizes(const EngineConfig& config) {
       {"state", sizeof(State)},
       {"saved routes", sizeof(SavedRoutes) * static_cast<std::size_t>(config.options.in_flight)},
       {"counters", sizeof(unsigned long long) *
-                       static_cast<std::size_t>(Counters::words(config.local_experts()))}};
+                       static_cast<std::size_t>(Counters::words(config.local_experts()))},
+      {"evidence", evidence_bytes(config)}};
 }
 
 Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& group,
@@ -230,6 +242,7 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   g.state = static_cast<State*>(resources.state.get());
   g.board = static_cast<Board*>(resources.board.get());
   g.counters = static_cast<unsigned long long*>(resources.counters.get());
+  g.evidence = static_cast<std::byte*>(resources.evidence.get());
   return resources;
 }
 

@@ -26,6 +26,7 @@ struct Resources {
   std::shared_ptr<void> saved;  // SavedRoutes[in_flight]
   std::shared_ptr<void> board;  // pinned
   std::shared_ptr<void> counters;
+  std::shared_ptr<void> evidence;
   Geometry geometry;
 };
 

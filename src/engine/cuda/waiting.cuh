@@ -26,6 +26,24 @@ __device__ __noinline__ inline std::uint64_t look_up(const Geometry* g, int peer
   return 0;
 }
 
+/// How often one warp has polled during one operation, for those who look elsewhere when they are weary.
+class Polls {
+ public:
+  Polls() = default;
+  /// weary: as if it had been.
+  __device__ __forceinline__ explicit Polls(bool weary) : polls_(weary ? kPollsPerLook : 0) {}
+
+  /// Counts a poll. Whether it is time to look up.
+  __device__ __forceinline__ bool weary() { return ++polls_ % kPollsPerLook == 0; }
+  /// Whether it has ever been.
+  __device__ __forceinline__ bool was_weary() const { return polls_ >= kPollsPerLook; }
+  /// After lanes have waited each for itself: as often as the one that did most. By one warp.
+  __device__ __forceinline__ void agree() { polls_ = __reduce_max_sync(~0U, polls_); }
+
+ private:
+  unsigned polls_ = 0;
+};
+
 /// One warp's patience during one operation. Every wait asks it between two polls. Where the lanes of a warp
 /// vote on what they wait for, they must have polled equally often.
 class Patience {
@@ -53,8 +71,6 @@ class Patience {
     return false;
   }
   __device__ __forceinline__ bool spent(int peer) { return weary() && look(peer); }
-  /// After lanes have waited each for itself: as often as the first one. By one warp.
-  __device__ __forceinline__ void agree() { polls_ = __shfl_sync(~0U, polls_, 0); }
   /// Since the first look.
   __device__ __forceinline__ std::uint64_t waited_ns() const {
     return *began_ == 0 ? 0 : now_ns() - *began_;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "engine/cuda/waiting.cuh"
+
+/// Who is given up while what it sends arrives: all warps of an operation must act as if it had sent the same.
+///
+/// - Who gives up a peer first *closes* the operation for it (`closing`) and lets a grace pass; then the evidence
+///   stands (`closed`). Nobody takes anything of that peer any more.
+/// - A warp that never was weary does not look. When the grace begins it has found all it needs, or its next wait
+///   makes it weary, after kPollsPerLook polls: far less than the grace, as all warps of a launch run at the
+///   same time. A weary warp looks whether a peer is being closed after it has read what has come, and before it takes
+///   it: if not, what it read had come before, and what it does with that is done before the grace is over.
+/// - Later operations do without the peer from the begin (`absent`). It is set after the grace, when all blocks
+///   of this launch have read it; those of the next one read it after this one has ended.
+namespace sluice::engine::cuda {
+
+/// Lets kGraceNs pass in many small steps: not at once, should the GPU be given to another process meanwhile.
+__device__ __forceinline__ void wait_grace(const std::uint32_t* any) {
+  constexpr int kSteps = 1000;
+#pragma unroll 1
+  for (int i = 0; i < kSteps; ++i) {
+    const std::uint64_t begin = now_ns();
+    while (now_ns() - begin < kGraceNs / kSteps) (void)load_acquire(any);
+  }
+}
+
+/// Of tags of 31 bits.
+__device__ __forceinline__ bool is_before(std::uint32_t tag, std::uint32_t other) {
+  return static_cast<std::int32_t>((tag - other) << 1) < 0;
+}
+
+}  // namespace sluice::engine::cuda

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+
+#include "support/gpu_place.hpp"
+#include "support/run_ranks.hpp"
+
+/// Trials in which one of four ranks, in threads on GPUs, comes at its peers' deadline.
+namespace sluice::faults {
+
+using std::chrono::milliseconds;
+
+constexpr int kRanks = 4;
+constexpr int kTopk = kRanks;  // A route to every rank.
+constexpr int kExperts = 16;
+constexpr int kAll = (1 << kRanks) - 1;
+#if SLUICE_CUDA_SIMULATED
+constexpr std::chrono::milliseconds kDeadline{1000};
+constexpr int kTrials = 2;  // Its deadlines are long, and few of its trials in the middle.
+#else
+constexpr std::chrono::milliseconds kDeadline{50};
+constexpr int kTrials = 40;
+#endif
+
+/// When the late rank comes, after its peers: by and by, when some of its pieces are in time.
+struct Timing {
+  std::barrier<> all{kRanks};
+  std::atomic<int> with = 0;     // tokens of a trial
+  std::atomic<int> without = 0;  // likewise
+  std::chrono::microseconds wait = kDeadline;
+  std::chrono::microseconds step = kDeadline / 4;
+  std::atomic<int> answered = 0;   // tokens of all trials
+  std::atomic<int> with_both = 0;  // ranks of all trials
+
+  void adapt() {
+    const int before = with.exchange(0);
+    const int after = without.exchange(0);
+    if (before > after / 2 && after > before / 2) return;
+    wait += before > after ? step : -step;
+    if (step > std::chrono::microseconds(5)) step = step * 2 / 3;
+  }
+};
+
+/// Runs `body` for every trial on every rank; EXPECTs that nothing is found.
+inline std::string findings_of_trials(
+    int trials, const std::function<void(World&, support::Findings&)>& trial) {
+  const support::RankBody body = [&](World& world, support::Findings& findings) {
+    const std::unique_ptr<support::Place> place =
+        support::gpu_place(world.rank(), std::chrono::seconds(30));
+    support::set_place(place.get());
+    for (int number = 0; number < trials; ++number) {
+      findings.set_context("trial " + std::to_string(number) + ": ");
+      trial(world, findings);
+    }
+    support::set_place(nullptr);
+  };
+  support::prepare_gpu_places();
+  return support::run_as_threads(kRanks, body, {}).text();
+}
+
+}  // namespace sluice::faults
