@@ -28,17 +28,17 @@ __device__ __forceinline__ std::uint32_t closed_peers(const Geometry& g, std::ui
   std::uint32_t* const closed = &state.closed[kKind][bank][exists ? lane : 0];
   if (gives_up) {
     const std::uint32_t before = load_acquire(closing);
-    if (is_before(before, tag) && atomicCAS(closing, before, tag) == before) {
+    if (before != mark_of(tag) && atomicCAS(closing, before, mark_of(tag)) == before) {
       wait_grace(closing);
-      store_release(closed, tag);  // Pairs with the load below.
+      store_release(closed, mark_of(tag));  // Pairs with the load below.
     }
   }
   __syncwarp();
-  const bool closes = exists && !is_before(load_acquire(closing), tag);
+  const bool closes = exists && load_acquire(closing) == mark_of(tag);
   if (closes) {
     // Who closes it comes to an end.
     const std::uint64_t begin = now_ns();
-    while (is_before(load_acquire(closed), tag) && now_ns() - begin < 10 * kGraceNs) {
+    while (load_acquire(closed) != mark_of(tag) && now_ns() - begin < 10 * kGraceNs) {
     }
   }
   __syncwarp();

@@ -109,7 +109,8 @@ static __device__ __noinline__ void mend(Late late, bool drop, const std::int32_
       await_closed(r, source);
       std::uint32_t* const mended = &r.g.state->mended[r.bank][source];
       const std::uint32_t before = load_acquire(mended);
-      mine = is_before(before, r.tag) && atomicCAS(mended, before, r.tag) == before;
+      const std::uint32_t mark = mark_of(r.tag);
+      mine = before != mark && atomicCAS(mended, before, mark) == before;
     }
     if (!__any_sync(~0U, mine)) continue;
     if (a.cached) {

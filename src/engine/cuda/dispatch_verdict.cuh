@@ -77,7 +77,7 @@ __device__ __forceinline__ bool is_absent(const Receipt& r, int source) {
 /// Whether the operation is being closed for `source`. By who is weary, after it has read what it wants to take.
 __device__ __forceinline__ bool is_closing(const Receipt& r, int source) {
   constexpr int kKind = static_cast<int>(protocol::Kind::dispatch);
-  return !is_before(load_acquire(&r.g.state->closing[kKind][r.bank][source]), r.tag);
+  return load_acquire(&r.g.state->closing[kKind][r.bank][source]) == mark_of(r.tag);
 }
 
 __device__ __forceinline__ std::byte* evidence_of(const Receipt& r, int source) {
@@ -115,7 +115,7 @@ __device__ __forceinline__ void await_closed(const Receipt& r, int source) {
   constexpr int kKind = static_cast<int>(protocol::Kind::dispatch);
   const std::uint32_t* const closed = &r.g.state->closed[kKind][r.bank][source];
   const std::uint64_t begin = now_ns();
-  while (is_before(load_acquire(closed), r.tag) && now_ns() - begin < 500 * kGraceNs) {
+  while (load_acquire(closed) != mark_of(r.tag) && now_ns() - begin < 500 * kGraceNs) {
   }
 }
 
@@ -130,11 +130,12 @@ static __device__ __noinline__ void ask_about(Late late, int source, bool ask_ho
   if (look_up(&r.g, source, weary_since(r), times * r.a.timeout_ns, ask_host) != 0) return;
   std::uint32_t* const closing = &r.g.state->closing[kKind][r.bank][source];
   const std::uint32_t before = load_acquire(closing);
-  if (is_before(before, r.tag) && atomicCAS(closing, before, r.tag) == before) {
+  const std::uint32_t mark = mark_of(r.tag);
+  if (before != mark && atomicCAS(closing, before, mark) == before) {
     wait_grace(closing);
     keep_evidence(late_of(r), source);
     // Pairs with await_closed().
-    store_release(&r.g.state->closed[kKind][r.bank][source], r.tag);
+    store_release(&r.g.state->closed[kKind][r.bank][source], mark);
   }
 }
 

@@ -25,9 +25,10 @@ __device__ __forceinline__ void wait_grace(const std::uint32_t* any) {
   }
 }
 
-/// Of tags of 31 bits.
-__device__ __forceinline__ bool is_before(std::uint32_t tag, std::uint32_t other) {
-  return static_cast<std::int32_t>((tag - other) << 1) < 0;
+/// What closing, closed and mended hold of the operation of this tag: never what memory holds that nobody has written. Only
+/// for equality, since tags wrap around; a bank's next operation begins when the one before has ended everywhere.
+__device__ __forceinline__ std::uint32_t mark_of(std::uint32_t tag) {
+  return tag | 1U << 31;
 }
 
 }  // namespace sluice::engine::cuda
