@@ -86,6 +86,10 @@ std::string words_of(const RankSet& set) {
   return std::to_string(set.words[0]);
 }
 
+std::string milliseconds_of(std::chrono::steady_clock::duration time) {
+  return std::to_string(std::chrono::duration<double, std::milli>(time).count()) + " ms";
+}
+
 /// The hashes of all runs of a rank under given circumstances; what is wrong goes to `findings`.
 void run_kind(World& world, const Circumstances& kind, Tensors& t, support::Place& second,
               std::vector<std::uint64_t>& hashes, support::Findings& findings) {
@@ -109,7 +113,11 @@ void run_kind(World& world, const Circumstances& kind, Tensors& t, support::Plac
     if (!kind.delays || random.chance(50)) return;
     std::this_thread::sleep_for(std::chrono::microseconds(random.below(200)));
   };
+  using Clock = std::chrono::steady_clock;
+  Clock::duration longest{};
+  std::string about_longest;
   for (int run = 0; run < kRunsOfOneKind; ++run) {
+    const Clock::time_point begin = Clock::now();
     DispatchOptions dispatch;
     dispatch.stream = kind.two_streams && run % 2 == 1 ? second_stream : support::place().stream();
     DispatchOutputs outputs;
@@ -129,9 +137,15 @@ void run_kind(World& world, const Circumstances& kind, Tensors& t, support::Plac
       findings.add(received.status.to_string() + "; " + combined.status.to_string());
       return;
     }
+    const Clock::time_point called = Clock::now();
     // One of them has the last call.
     support::place().finish();
     second.finish();
+    if (const Clock::duration took = Clock::now() - begin; took > longest) {
+      longest = took;
+      about_longest = "run " + std::to_string(run) + " took longest, " + milliseconds_of(took) +
+                      ", its calls " + milliseconds_of(called - begin);
+    }
     Hash hash;
     hash.add(t.rows);
     hash.add(t.scales);
@@ -144,7 +158,7 @@ void run_kind(World& world, const Circumstances& kind, Tensors& t, support::Plac
         "with a limit of " + std::to_string(kind.block_limit) + " blocks " +
         std::to_string(all.combine_reports.lost_routes) +
         " routes were lost; missing in dispatches: " + words_of(all.dispatch_reports.missing) +
-        ", in combines: " + words_of(all.combine_reports.missing));
+        ", in combines: " + words_of(all.combine_reports.missing) + "; " + about_longest);
   }
 }
 

@@ -142,8 +142,6 @@ int gpu_count_before_forking() {
 }
 
 void prepare_gpu_places() {
-  // Ranks that share a GPU wait for each other: their streams must not share a hardware queue.
-  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   Arena::instance(std::size_t{1} << 30);
 }
 

@@ -153,11 +153,15 @@ __device__ __noinline__ void finish_slowly(Late late, int first, int warps,
                                            const std::int32_t* bases, bool drop) {
   const Receipt r = receipt_of(late);
   if (first >= 0) {
+    int limit = r.g.layout.shape().tokens;
+    const bool same_source = warps == quotient(warps, r.g.ranks_divisor) * r.g.ranks;
 #pragma unroll 1
     for (int at = first;; at += warps) {
       const Task<kSpan> task(r.a, at);
-      if (task.token >= r.g.layout.shape().tokens) break;
-      (void)take_slowly<kSpan, Encoder>(late, task.source, task.token, task.unit, bases);
+      if (task.token >= limit) break;
+      const int tokens =
+          take_slowly<kSpan, Encoder>(late, task.source, task.token, task.unit, bases);
+      if (same_source) limit = tokens;
     }
   }
   mend(late, drop, bases);

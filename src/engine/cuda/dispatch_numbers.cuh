@@ -179,13 +179,11 @@ static __device__ __noinline__ int row_slowly(Late late, int source, uint4 heade
   if (r.a.layout == Layout::rank_major) return place_record(r.a, local, record);
   int before = 0;
   int begin = 0;
-  if (local >= 0) {
-    before = count_rows_slowly(late_of(r), Numbers::below(source), local);
-    if (r.a.layout == Layout::expert_major) {
-      begin = bases != nullptr ? bases[local] : begin_slowly(late_of(r), local);
-    }
-  }
+  if (local >= 0) before = count_rows_slowly(late_of(r), Numbers::below(source), local);
   __syncwarp();
+  if (r.a.layout == Layout::expert_major) {
+    begin = bases != nullptr ? bases[max(local, 0)] : begin_slowly(late_of(r), max(local, 0));
+  }
   return place_row(r.a, header, local, before, begin);
 }
 

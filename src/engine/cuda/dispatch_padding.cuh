@@ -42,7 +42,16 @@ static __device__ __noinline__ void zero_padding(Late late, int warps, int place
   const bool slab = a.layout == Layout::expert_slab;
   Polls polls(is_weary(r));
   if (a.layout == Layout::rank_major) {
-    std::int64_t rows = a.cached ? r.handle.header()->rows : record_index_slowly(late, g.ranks, 0);
+    std::int64_t rows = 0;
+    if (a.cached) {
+      rows = r.handle.header()->rows;
+    } else {
+      int records = -1;
+      if (!polls.was_weary()) {
+        records = record_index(&a, r.tag, r.signature, r.suspects, r.bank, g.ranks, 0);
+      }
+      rows = records >= 0 ? records : record_index_slowly(late, g.ranks, 0);
+    }
     if (a.capacity > 0 && rows > a.capacity) rows = a.capacity;
     zero_rows(a, rows + place, a.stored_rows, warps, lane);
     return;

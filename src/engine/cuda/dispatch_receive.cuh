@@ -328,11 +328,24 @@ __device__ __forceinline__ int take_slowly(Late late, int source, int token, int
     header = load_packet(header_at);  // Pairs with send_route() of the source.
     const uint4 cell = load_packet(cell_at);
     const uint4 first = load_packet(first_at);
-    if (__any_sync(~0U, is_closing(r, source))) return slots;
-    if (__all_sync(~0U, header.x == r.tag)) break;
-    if (__all_sync(~0U, cell.x == r.tag && !comes.in(cell))) return slots;
-    // A cached dispatch of the source has no headers: another call.
-    if (__any_sync(~0U, first.x == r.tag && first.z != r.signature)) return slots;
+    // What some lane sees, in one vote.
+    constexpr std::uint32_t kClosing = 1;
+    constexpr std::uint32_t kNoHeader = 2;
+    constexpr std::uint32_t kMayCome = 4;
+    constexpr std::uint32_t kNoCell = 8;
+    constexpr std::uint32_t kOtherCall = 16;  // A cached dispatch of the source has no headers.
+    const std::uint32_t seen = __reduce_or_sync(
+        ~0U, (is_closing(r, source) ? kClosing : 0) | (header.x != r.tag ? kNoHeader : 0) |
+                 (cell.x != r.tag || comes.in(cell) ? kMayCome : 0) |
+                 (first.x != r.tag ? kNoCell : (first.z != r.signature ? kOtherCall : 0)));
+    if ((seen & kClosing) != 0) return slots;
+    if ((seen & kNoHeader) == 0) break;
+    if ((seen & kMayCome) == 0) {
+      return (seen & kNoCell) == 0
+                 ? static_cast<int>(first.y >> cell_word::kTokensShift & cell_word::kNumber)
+                 : slots;
+    }
+    if ((seen & kOtherCall) != 0) return slots;
   }
   if (__any_sync(~0U, header.w != r.signature)) return slots;
   int record = 0;
@@ -341,8 +354,10 @@ __device__ __forceinline__ int take_slowly(Late late, int source, int token, int
 #pragma unroll 1
   for (;; wait_slowly(r, source, polls)) {
     piece.load(a);  // Pairs with Unit::send() of the source.
-    if (__any_sync(~0U, is_closing(r, source))) return slots;
-    if (__all_sync(~0U, piece.here())) break;
+    const std::uint32_t seen =
+        __reduce_or_sync(~0U, (is_closing(r, source) ? 1U : 0U) | (piece.here() ? 0U : 2U));
+    if ((seen & 1U) != 0) return slots;
+    if (seen == 0) break;
   }
   piece.store(a, row, lane);
   piece.clear(a);

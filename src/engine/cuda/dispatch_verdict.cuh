@@ -77,7 +77,7 @@ __device__ __forceinline__ bool is_absent(const Receipt& r, int source) {
 /// Whether the operation is being closed for `source`. By who is weary, after it has read what it wants to take.
 __device__ __forceinline__ bool is_closing(const Receipt& r, int source) {
   constexpr int kKind = static_cast<int>(protocol::Kind::dispatch);
-  return load_acquire(&r.g.state->closing[kKind][r.bank][source]) == mark_of(r.tag);
+  return glance(&r.g.state->closing[kKind][r.bank][source]) == mark_of(r.tag);
 }
 
 __device__ __forceinline__ std::byte* evidence_of(const Receipt& r, int source) {
@@ -191,15 +191,28 @@ static __device__ __noinline__ int count_rows_slowly(Late late, int sources, int
   return total;
 }
 
-/// expert_major: where the segment of a local expert begins.
+/// expert_major: where the segment of this lane's local expert begins. By one warp.
 static __device__ __noinline__ int begin_slowly(Late late, int expert) {
   const Receipt r = receipt_of(late);
+  const int lane = static_cast<int>(threadIdx.x % 32);
   const auto alignment = static_cast<int>(r.a.alignment);
   int begin = 0;
+  int before = 0;  // rows of all experts below `first`
 #pragma unroll 1
-  for (int other = 0; other < expert; ++other) {
-    const int count = count_rows_slowly(late_of(r), r.g.ranks, other);
-    begin += (count + alignment - 1) / alignment * alignment;
+  for (int first = 0; first < r.g.local_experts; first += 32) {
+    int end = 0;
+    if (first + lane < r.g.local_experts) end = count_rows_slowly(late, r.g.ranks, first + lane);
+    __syncwarp();
+    end = (end + alignment - 1) / alignment * alignment;
+    const int rows = end;
+#pragma unroll 1
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(~0U, end, step);
+      if (lane >= step) end += other;
+    }
+    const int own = __shfl_sync(~0U, before + end - rows, (expert - first) & 31);
+    if (expert >= first && expert < first + 32) begin = own;
+    before += __shfl_sync(~0U, end, 31);
   }
   return begin;
 }

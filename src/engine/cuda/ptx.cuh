@@ -129,6 +129,13 @@ inline constexpr unsigned kLooksPerCall = 64;
 /// In which every warp ends or has done far more than kPollsPerLook polls.
 inline constexpr std::uint64_t kGraceNs = 20'000'000;
 
+/// An acquiring load of a word that this GPU alone writes, beside a poll of something else.
+__device__ __forceinline__ std::uint32_t glance(const std::uint32_t* at) {
+  std::uint32_t value = 0;
+  asm volatile("ld.acquire.gpu.b32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+
 /// Lets the next kernel of the stream start.
 __device__ __forceinline__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900

@@ -16,7 +16,9 @@ __device__ __noinline__ inline std::uint64_t look_up(const Geometry* g, int peer
   if (start == 0) start = now;
   const std::uint32_t bit = 1U << peer;
   if ((*const_cast<const volatile std::uint32_t*>(&g->state->suspects) & bit) != 0) return 0;
-  bool over = timeout_ns != 0 && now - start > timeout_ns;
+  // Signed: another warp may have begun, by a clock that is a step ahead.
+  bool over = timeout_ns != 0 &&
+              static_cast<std::int64_t>(now - start) > static_cast<std::int64_t>(timeout_ns);
   if (ask_host && !over) {
     over = (*const_cast<const volatile std::uint32_t*>(&g->board->gone) & bit) != 0;
   }

@@ -53,6 +53,9 @@ T load_acquire(const T* at) {
   gpu_simulator::linger(64);  // What was seen may be old.
   return value;
 }
+inline std::uint32_t glance(const std::uint32_t* at) {
+  return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+}
 template <typename T, typename V>
 void store_release(T* at, V value) {
   __atomic_store_n(at, static_cast<T>(value), __ATOMIC_RELEASE);
