@@ -21,6 +21,7 @@ namespace sluice::faults {
 namespace {
 
 constexpr int kLate = 3;
+constexpr int kAll = (1 << kRanks) - 1;
 
 using std::chrono::duration_cast;
 using std::chrono::microseconds;

@@ -8,7 +8,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 "$sluice" bench --engine cuda --ranks 4 --tokens 72 --hidden 1024 --experts 16 --iterations 2 --warmup 1 --sets 2 \
-  --chain 2 --check --deadline 100 --singles 3 --samples "$folder/samples.csv" --profile "$folder/profile" \
+  --chain 4 --check --deadline 100 --singles 6 --samples "$folder/samples.csv" --profile "$folder/profile" \
   >"$folder/table"
 cat "$folder/table"
 grep -q '# OK: every value is right' "$folder/table"
@@ -17,7 +17,7 @@ grep -q '# OK: every value is right' "$folder/table"
 count() { grep -c "$1" "$2" || true; }
 [ "$(count 'graph",pair,' "$folder/samples.csv")" = 8 ]
 [ "$(count 'stream",dispatch,' "$folder/samples.csv")" = 8 ]
-[ "$(count 'graph",one pair,' "$folder/samples.csv")" = 12 ]
+[ "$(count 'graph",one pair,' "$folder/samples.csv")" = 24 ]
 
 # Enough tokens for a grid with all roles. All were there, and every phase.
 for rank in 0 1 2 3; do

@@ -26,12 +26,9 @@ __device__ __forceinline__ std::uint32_t closed_peers(const Geometry& g, std::ui
   constexpr int kKind = static_cast<int>(protocol::Kind::combine);
   std::uint32_t* const closing = &state.closing[kKind][bank][exists ? lane : 0];
   std::uint32_t* const closed = &state.closed[kKind][bank][exists ? lane : 0];
-  if (gives_up) {
-    const std::uint32_t before = load_acquire(closing);
-    if (before != mark_of(tag) && atomicCAS(closing, before, mark_of(tag)) == before) {
-      wait_grace(closing);
-      store_release(closed, mark_of(tag));  // Pairs with the load below.
-    }
+  if (gives_up && claim(closing, tag)) {
+    wait_grace(closing);
+    store_release(closed, mark_of(tag));  // Pairs with the load below.
   }
   __syncwarp();
   const bool closes = exists && load_acquire(closing) == mark_of(tag);

@@ -107,10 +107,7 @@ static __device__ __noinline__ void mend(Late late, bool drop, const std::int32_
     bool mine = false;
     if (lane == 0) {
       await_closed(r, source);
-      std::uint32_t* const mended = &r.g.state->mended[r.bank][source];
-      const std::uint32_t before = load_acquire(mended);
-      const std::uint32_t mark = mark_of(r.tag);
-      mine = before != mark && atomicCAS(mended, before, mark) == before;
+      mine = claim(&r.g.state->mended[r.bank][source], r.tag);
     }
     if (!__any_sync(~0U, mine)) continue;
     if (a.cached) {

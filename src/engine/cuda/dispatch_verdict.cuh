@@ -129,13 +129,11 @@ static __device__ __noinline__ void ask_about(Late late, int source, bool ask_ho
   const int times = source == r.g.rank ? 2 : 1;
   if (look_up(&r.g, source, weary_since(r), times * r.a.timeout_ns, ask_host) != 0) return;
   std::uint32_t* const closing = &r.g.state->closing[kKind][r.bank][source];
-  const std::uint32_t before = load_acquire(closing);
-  const std::uint32_t mark = mark_of(r.tag);
-  if (before != mark && atomicCAS(closing, before, mark) == before) {
+  if (claim(closing, r.tag)) {
     wait_grace(closing);
     keep_evidence(late_of(r), source);
     // Pairs with await_closed().
-    store_release(&r.g.state->closed[kKind][r.bank][source], mark);
+    store_release(&r.g.state->closed[kKind][r.bank][source], mark_of(r.tag));
   }
 }
 

@@ -80,7 +80,7 @@ struct State {
   std::uint32_t suspects;
   /// Of these, those that operations do without from the begin (verdict.cuh).
   std::uint32_t absent;
-  /// By kind, bank and peer: tag of the operation in which the peer is being given up, and has been.
+  /// By kind, bank and peer: mark (verdict.cuh) of the operation in which the peer is being given up, and has been.
   std::uint32_t closing[protocol::kKinds][kBanksMax][kPeersMax];
   std::uint32_t closed[protocol::kKinds][kBanksMax][kPeersMax];
   /// Of dispatches: in which somebody mends, or has mended, what had come of the peer.

@@ -11,6 +11,8 @@
 ///   makes it weary, after kPollsPerLook polls: far less than the grace, as all warps of a launch run at the
 ///   same time. A weary warp looks whether a peer is being closed after it has read what has come, and before it takes
 ///   it: if not, what it read had come before, and what it does with that is done before the grace is over.
+/// - Not covered: a warp that has enough to do for longer than the grace without ever waiting, because another kernel
+///   holds its block up, or because few blocks have many tokens or slow memory (docs/cuda-engine.md).
 /// - Later operations do without the peer from the begin (`absent`). It is set after the grace, when all blocks
 ///   of this launch have read it; those of the next one read it after this one has ended.
 namespace sluice::engine::cuda {
@@ -29,6 +31,12 @@ __device__ __forceinline__ void wait_grace(const std::uint32_t* any) {
 /// for equality, since tags wrap around; a bank's next operation begins when the one before has ended everywhere.
 __device__ __forceinline__ std::uint32_t mark_of(std::uint32_t tag) {
   return tag | 1U << 31;
+}
+
+/// Whether the calling thread is the first to mark `word` for the operation of this tag.
+__device__ __forceinline__ bool claim(std::uint32_t* word, std::uint32_t tag) {
+  const std::uint32_t before = load_acquire(word);
+  return before != mark_of(tag) && atomicCAS(word, before, mark_of(tag)) == before;
 }
 
 }  // namespace sluice::engine::cuda

@@ -125,50 +125,35 @@ Result<std::byte*> take(int device, std::size_t bytes, const std::string& whose)
   return static_cast<std::byte*>(memory);
 }
 
-class Own final : public SharedAllocation {
+/// Memory as mapped here, and a descriptor of the socket handed over.
+class Ipc final : public SharedAllocation {
  public:
-  Own(std::byte* base, std::size_t bytes, base::Descriptor end)
-      : base_(base), bytes_(bytes), end_(std::move(end)) {}
-  ~Own() override {
-    Taken::instance().leave(number_of(end_));
-    end_.reset();
-    Taken::instance().sweep();
-  }
+  /// What is done with it at the end: the owner's, a peer's of another process, or one of another rank
+  /// of this process.
+  enum class End : std::uint8_t { leave, close, nothing };
 
-  std::byte* base() const noexcept override { return base_; }
-  std::size_t bytes() const noexcept override { return bytes_; }
-  Result<base::Descriptor> share() const override { return base::duplicate(end_); }
-
- private:
-  std::byte* base_;
-  std::size_t bytes_;
-  base::Descriptor end_;
-};
-
-/// Of another process, or of another rank of this one: then there is nothing to close.
-class Peers final : public SharedAllocation {
- public:
-  Peers(int device, std::byte* base, std::size_t bytes, bool opened, base::Descriptor end)
-      : device_(device), base_(base), bytes_(bytes), opened_(opened), end_(std::move(end)) {}
-  ~Peers() override {
-    if (opened_) {
+  Ipc(int device, std::byte* base, std::size_t bytes, End end, base::Descriptor socket)
+      : device_(device), base_(base), bytes_(bytes), end_(end), socket_(std::move(socket)) {}
+  ~Ipc() override {
+    if (end_ == End::leave) Taken::instance().leave(number_of(socket_));
+    if (end_ == End::close) {
       const DeviceGuard guard(device_);
       (void)cuda_status(cudaIpcCloseMemHandle(base_), "closing a peer's memory");
     }
-    end_.reset();
+    socket_.reset();
     Taken::instance().sweep();
   }
 
   std::byte* base() const noexcept override { return base_; }
   std::size_t bytes() const noexcept override { return bytes_; }
-  Result<base::Descriptor> share() const override { return base::duplicate(end_); }
+  Result<base::Descriptor> share() const override { return base::duplicate(socket_); }
 
  private:
   int device_;
   std::byte* base_;
   std::size_t bytes_;
-  bool opened_;
-  base::Descriptor end_;
+  End end_;
+  base::Descriptor socket_;
 };
 
 Status reach(int device, int other) {
@@ -197,7 +182,7 @@ OwnedAllocation create_ipc(int device, std::size_t bytes) {
   if (!memory) return memory.status();
   std::byte* const base = memory.value();
   Taken::instance().add(number_of(end), {device, base, bytes, std::move(owners_end), false});
-  auto own = std::make_unique<Own>(base, bytes, std::move(end));
+  auto own = std::make_unique<Ipc>(device, base, bytes, Ipc::End::leave, std::move(end));
   Ticket ticket;
   ticket.bytes = bytes;
   if (Status status =
@@ -241,7 +226,8 @@ OwnedAllocation import_ipc(int device, const base::Descriptor& socket, std::size
     return Status(StatusCode::unavailable, status.message());
   }
   return std::unique_ptr<SharedAllocation>(
-      std::make_unique<Peers>(device, memory, bytes, foreign, std::move(end).value()));
+      std::make_unique<Ipc>(device, memory, bytes, foreign ? Ipc::End::close : Ipc::End::nothing,
+                            std::move(end).value()));
 }
 
 bool is_ipc(const base::Descriptor& file) noexcept {
