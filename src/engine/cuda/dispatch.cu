@@ -110,6 +110,29 @@ __device__ __forceinline__ void prefetch_inputs(const DispatchArgs& a, bool hera
 /// for the links, loads of the same multiprocessor wait behind them. Two blocks run on a multiprocessor, so
 /// some take beside a sender.
 constexpr int kSplit = 4;
+__device__ __forceinline__ bool is_split(const Crew& crew, bool many) {
+  return many && crew.workers >= kSplit;
+}
+/// So many workers send, the first ones.
+__device__ __forceinline__ int senders_of(const Crew& crew, bool many) {
+  return is_split(crew, many) ? crew.workers / kSplit : crew.workers;
+}
+/// Who takes.
+struct Takers {
+  bool takes;
+  int first;  // task of this warp
+  int warps;
+  __device__ __forceinline__ Takers(const Crew& crew, bool many, int warp) {
+    const bool split = is_split(crew, many);
+    const int senders = senders_of(crew, many);
+    const int blocks = split ? crew.workers - senders : crew.workers;
+    takes = !split || crew.block >= senders;
+    warps = blocks * kBlockWarps;
+    // From the other end: warps with nothing to send are the first to take.
+    first = split ? warp * blocks + crew.block - senders
+                  : warps - 1 - (warp * crew.workers + crew.block);
+  }
+};
 
 /// What comes, in tasks: kSpan units of every token of every source, whether or not there is such a record.
 template <int kSpan>
@@ -127,8 +150,12 @@ struct Task {
   }
 };
 
+/// What a warp has left, if it is no task: nothing at all, or only what is not done by tasks.
+constexpr int kNothing = -1;
+constexpr int kNoTask = -2;
+
 /// A warp's share of what comes: from a first task on, every so many. Returns the task at which it has become weary, or
-/// below zero.
+/// kNothing.
 template <int kSpan, typename Encoder, bool kRecords>
 __device__ __forceinline__ int take_records(const Receipt& r, int first, int warps,
                                             const std::int32_t* bases, Recorder<kRecords>& recorder,
@@ -139,7 +166,7 @@ __device__ __forceinline__ int take_records(const Receipt& r, int first, int war
 #pragma unroll 1
   for (int at = first;; at += warps) {
     const Task<kSpan> task(r.a, at);
-    if (task.token >= limit) return -1;
+    if (task.token >= limit) return kNothing;
     const int tokens = take_units<kSpan, Encoder>(r, task.source, task.token, task.unit, bases,
                                                   polls, recorder, lane);
     if (tokens == kSlowly) return at;
@@ -147,11 +174,25 @@ __device__ __forceinline__ int take_records(const Receipt& r, int first, int war
   }
 }
 
-/// The rest of it by a warp that is weary, which then mends. bases: or null.
+/// All that a warp has left that is weary, from task `first` on, if it is one; a block that is behind comes as a whole. The
+/// last that they do, and the only call for it: what lives beyond a call costs those registers who never make it.
 template <int kSpan, typename Encoder>
-__device__ __noinline__ void finish_slowly(Late late, int first, int warps,
-                                           const std::int32_t* bases, bool drop) {
+__device__ __noinline__ void finish_slowly(Late late, Shared& shared, int first, int warps,
+                                           bool drop) {
   const Receipt r = receipt_of(late);
+  auto* const memory = reinterpret_cast<std::int32_t*>(shared_memory);
+  const bool numbered = needs_bases < Encoder::kCommon && kSpan == 1 > (r);
+  if (shared.crew.keeper >= 0) {
+    keep_slowly(late, shared, memory, numbered, drop);
+  } else if (shared.behind) {
+    number_rows<true>(r, memory, false, shared);
+  }
+  const std::int32_t* const bases = numbered || shared.behind ? memory : nullptr;
+  if (!Encoder::kCommon && shared.behind && shared.crew.works && r.a.rows && !drop &&
+      r.a.zero_padding) {
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    zero_padding(late, warps, warp * shared.crew.workers + shared.crew.block, bases);
+  }
   if (first >= 0) {
     int limit = r.g.layout.shape().tokens;
     const bool same_source = warps == quotient(warps, r.g.ranks_divisor) * r.g.ranks;
@@ -182,7 +223,10 @@ __device__ __noinline__ void take_all_cached(Late late, int first, int warps) {
   }
 }
 
-template <typename Encoder, int kSpan, bool kRecords>
+/// For a kernel: the layout that it is for, or any.
+constexpr int kAnyLayout = -1;
+
+template <typename Encoder, int kSpan, int kLayout, bool kRecords>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     dispatch_kernel(const __grid_constant__ DispatchArgs a) {
   constexpr bool kCommon = Encoder::kCommon;
@@ -213,38 +257,41 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   // A warp for each of the records that come, but not too many: they are workers less.
   const int records = (tokens * g.ranks + kBlockWarps - 1) / kBlockWarps;
   const int describers = min(records, max(kDescribers, 1 + tokens / kBlockWarps));
-  const Crew crew(1 + (places + kHeraldPlaces - 1) / kHeraldPlaces, 1 + max(describers, 1));
+  const Crew early(1 + (places + kHeraldPlaces - 1) / kHeraldPlaces, 1 + max(describers, 1));
   auto* const bases = reinterpret_cast<std::int32_t*>(shared_memory);
   // Pieces are numbered so that neighbours are on different multiprocessors.
   const int units = static_cast<int>(a.units_divisor.divisor);
-  const int warps = crew.workers * kBlockWarps;
-  const int place = warp * crew.workers + crew.block;
-  const bool split = kCommon && a.many && crew.workers >= kSplit;
-  const int senders = split ? crew.workers / kSplit : crew.workers;
-  const bool sender = crew.block < senders;
+  const int senders = senders_of(early, kCommon && a.many);
   const int send_step = senders * kBlockWarps;
-  const int send_place = warp * senders + crew.block;
-  const int send_tasks = sender && rows ? tokens * units : 0;
-  if (crew.herald >= 0 || crew.keeper >= 0) {
+  const int send_place = warp * senders + early.block;
+  const int send_tasks = early.block < senders && rows ? tokens * units : 0;
+  if (threadIdx.x == 0) {
+    shared.crew = early;
+    shared.behind = false;
+  }
+  if (early.herald >= 0 || early.keeper >= 0) {
     if (threadIdx.x == 0) {
       shared.bad_routes = shared.overflow_rows = 0;
       shared.repeats = false;
     }
+    if (threadIdx.x < kBlockWarps) shared.left[threadIdx.x] = -1;
     auto* const coming = reinterpret_cast<std::uint32_t*>(&shared.coming);
     if (threadIdx.x < sizeof(Coming) / 4) coming[threadIdx.x] = 0;
-    const int clear = crew.herald >= 0 ? table.clear_words(g.experts) : 0;
+    const int clear = early.herald >= 0 ? table.clear_words(g.experts) : 0;
 #pragma unroll 1
     for (int at = static_cast<int>(threadIdx.x); at < clear; at += kBlockThreads) {
       table.notes[at] = 0;
     }
-    __syncthreads();
   }
+  __syncthreads();
   if constexpr (kCommon && !kFew) {
-    prefetch_inputs<Encoder>(a, crew.herald >= 0, send_place, send_tasks, table.shift, places,
+    prefetch_inputs<Encoder>(a, early.herald >= 0, send_place, send_tasks, table.shift, places,
                              lane);
   }
   await_previous();
   recorder.ready();
+  // Where what was asked for in advance has taken the registers.
+  const Crew crew = kCommon && !kFew ? shared.crew : early;
 
   // Everything that is needed first is asked for at once.
   std::uint64_t epoch = 0;
@@ -313,6 +360,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     if (threadIdx.x == 0) a.saved->bad_routes = shared.bad_routes;
   }
   if (receives) {
+    // As it is: so much less to keep in registers while others send.
+    const Crew own = shared.crew;
     const Receipt receipt{a,
                           g,
                           {a.handle, &a.handle_layout},
@@ -321,34 +370,36 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
                           shared.block.absent,
                           bank,
                           &shared.block.weary_since,
-                          &shared.note};
-    if (crew.keeper >= 0) {
+                          &shared.note,
+                          kLayout == kAnyLayout ? a.layout : static_cast<Layout>(kLayout)};
+    bool weary = false;
+    if (own.keeper >= 0) {
       __syncthreads();  // The route table is read no more.
-      keep_books<kCommon, kFew>(receipt, crew, shared, bases, drop, epoch, recorder, warp, lane);
-    } else if (crew.works && needs_bases<kFew>(receipt) && !cached && !drop) {
-      number_rows(receipt, bases, false, shared);
+      weary = keep_books<kCommon, kFew, false>(receipt, own, shared, bases, drop, epoch, recorder,
+                                               warp, lane);
+    } else if (own.works && needs_bases<kFew>(receipt) && !cached && !drop) {
+      number_rows<false>(receipt, bases, false, shared);
       recorder.mark(Phase::count);
     }
-    bool weary = is_weary(receipt);
-    int left = -1;
-    if (crew.works && rows && !drop && !(split && sender)) {
-      // From the other end: warps with nothing to send are the first to take.
-      const int takers = split ? crew.workers - senders : crew.workers;
-      const int first = split ? warp * takers + crew.block - senders : warps - 1 - place;
+    weary = weary || shared.behind || is_weary(receipt);
+    int left = weary ? kNoTask : kNothing;
+    const Takers takers(own, kCommon && a.many, warp);
+    if (own.works && rows && !drop && takers.takes) {
       if (cached) {
-        take_all_cached<Encoder>(late_of(receipt), first, warps);
+        take_all_cached<Encoder>(late_of(receipt), takers.first, takers.warps);
+      } else if (weary) {
+        left = takers.first;
       } else {
-        left = weary ? first
-                     : take_records<kSpan, Encoder>(receipt, first, takers * kBlockWarps, bases,
-                                                    recorder, lane);
+        left = take_records<kSpan, Encoder>(receipt, takers.first, takers.warps, bases, recorder,
+                                            lane);
       }
-      if (!kCommon && a.zero_padding) zero_padding(late_of(receipt), warps, place, bases);
-      weary = kCommon ? weary || left >= 0 : is_weary(receipt) || left >= 0;
+      if (!kCommon && a.zero_padding && !shared.behind) {
+        zero_padding(late_of(receipt), takers.warps, warp * own.workers + own.block, bases);
+      }
+      if (!kCommon && left == kNothing && is_weary(receipt)) left = kNoTask;
     }
-    if (weary) {
-      const int takers = split ? crew.workers - senders : crew.workers;
-      finish_slowly<kSpan, Encoder>(late_of(receipt), left, takers * kBlockWarps,
-                                    needs_bases<kFew>(receipt) ? bases : nullptr, drop);
+    if (left != kNothing) {
+      finish_slowly<kSpan, Encoder>(late_of(receipt), shared, left, takers.warps, drop);
       recorder.mark(Phase::place);
     }
   }
@@ -374,30 +425,40 @@ bool is_common(const DispatchArgs& a) {
 using Kernel = void (*)(const DispatchArgs);
 
 /// Few tokens: small pieces for many warps. Many: fewer pieces than warps.
-template <typename Encoder>
-Kernel common_kernel(bool many, bool records) {
+template <typename Encoder, int kLayout, bool kRecords>
+Kernel common_kernel(bool many) {
   constexpr int kMany = Encoder::kVectors == 1 ? 2 : 1;
-  if (records) {
-    return many ? dispatch_kernel<Encoder, kMany, true> : dispatch_kernel<Encoder, 1, true>;
+  return many ? dispatch_kernel<Encoder, kMany, kLayout, kRecords>
+              : dispatch_kernel<Encoder, 1, kLayout, kRecords>;
+}
+/// One for each layout: instructions that are not fetched are what makes few tokens fast.
+template <typename Encoder>
+Kernel common_kernel(Layout layout, bool many, bool records) {
+  if (records) return common_kernel<Encoder, kAnyLayout, true>(many);
+  switch (layout) {
+    case Layout::expert_major:
+      return common_kernel<Encoder, static_cast<int>(Layout::expert_major), false>(many);
+    case Layout::expert_slab:
+      return common_kernel<Encoder, static_cast<int>(Layout::expert_slab), false>(many);
+    default: return common_kernel<Encoder, static_cast<int>(Layout::rank_major), false>(many);
   }
-  return many ? dispatch_kernel<Encoder, kMany, false> : dispatch_kernel<Encoder, 1, false>;
 }
 template <typename Encoder>
-constexpr Kernel general_kernel = dispatch_kernel<Encoder, 1, true>;
+constexpr Kernel general_kernel = dispatch_kernel<Encoder, 1, kAnyLayout, true>;
 
 Kernel kernel_for(const DispatchArgs& a) {
   const bool wide = a.x_dtype == DType::f32;
   const bool many = a.many && a.units_divisor.divisor % 2 == 0;
   const bool records = a.geometry.recording.words != nullptr;
   if (a.codec.kind == CodecKind::fp8) {
-    if (is_common(a)) return common_kernel<Fp8Encoder<2, true>>(many, records);
+    if (is_common(a)) return common_kernel<Fp8Encoder<2, true>>(a.layout, many, records);
     return wide ? general_kernel<Fp8Encoder<4, false>> : general_kernel<Fp8Encoder<2, false>>;
   }
   const DType out = a.codec.kind == CodecKind::bf16  ? DType::bf16
                     : a.codec.kind == CodecKind::f16 ? DType::f16
                                                      : DType::f32;
   if (out == a.x_dtype || !a.rows) {
-    if (is_common(a)) return common_kernel<RawEncoder<2, true>>(many, records);
+    if (is_common(a)) return common_kernel<RawEncoder<2, true>>(a.layout, many, records);
     return out == DType::f32 ? general_kernel<RawEncoder<4, false>>
                              : general_kernel<RawEncoder<2, false>>;
   }
@@ -427,8 +488,9 @@ int load_dispatch_kernels() {
   for (const CodecKind kind : {CodecKind::bf16, CodecKind::f16, CodecKind::f32, CodecKind::fp8}) {
     for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
       for (const bool aligned : {false, true}) {
-        for (int bits = 0; bits < 4; ++bits) {
+        for (int bits = 0; bits < 4 * 3; ++bits) {
           DispatchArgs args;
+          args.layout = static_cast<Layout>(bits / 4);
           args.geometry.recording.words = (bits & 1) != 0 ? &any : nullptr;
           args.codec.kind = kind;
           args.x_dtype = dtype;

@@ -17,8 +17,10 @@ struct Coming {
   int most;  // tokens of one source
 };
 
-/// Awaits the cells of all sources, by a whole block. `coming` is all zero. counts: the waits, too.
-__device__ __forceinline__ void read_cells(const Receipt& r, Coming& coming, bool counts, int warp,
+/// Awaits the cells of all sources, by a whole block; kSlowly: one that is behind. `coming` is all zero. counts: the waits,
+/// too. Returns whether this warp has read what it should.
+template <bool kSlowly>
+__device__ __forceinline__ bool read_cells(const Receipt& r, Coming& coming, bool counts, int warp,
                                            int lane) {
   const Geometry& g = r.g;
 #pragma unroll 1
@@ -28,19 +30,23 @@ __device__ __forceinline__ void read_cells(const Receipt& r, Coming& coming, boo
         in_at(g, source, g.layout.cell(protocol::CellKind::dispatch, r.bank)) +
         (asks ? lane : 0) * window::kPacketBytes;
     const bool missing = is_absent(r, source);
-    Polls polls(is_weary(r));
     uint4 packet = load_packet(at);  // Pairs with send_cell() of the source.
+    if constexpr (kSlowly) {
+      if (!missing) {
+        const std::uint64_t begin = now_ns();
+        packet = await_cell(r, source, asks ? lane : 0);
+        __syncwarp();
+        if (lane == 0 && counts) count_wait(g, source, now_ns() - begin);
+      }
+    } else {
+      Polls polls(is_weary(r));
 #pragma unroll 1
-    while (!missing && !polls.was_weary() && !__all_sync(~0U, packet.x == r.tag) &&
-           !mutant(KernelMutant::any_cell_taken)) {
-      (void)polls.weary();
-      packet = load_packet(at);
-    }
-    if (!missing && polls.was_weary()) {
-      const std::uint64_t begin = now_ns();
-      packet = await_cell(r, source, asks ? lane : 0);
-      __syncwarp();
-      if (lane == 0 && counts) count_wait(g, source, now_ns() - begin);
+      while (!missing && !polls.was_weary() && !__all_sync(~0U, packet.x == r.tag) &&
+             !mutant(KernelMutant::any_cell_taken)) {
+        (void)polls.weary();
+        packet = load_packet(at);
+      }
+      if (!missing && polls.was_weary()) return false;
     }
     PeerCell cell;
     cell.missing = missing;
@@ -67,6 +73,7 @@ __device__ __forceinline__ void read_cells(const Receipt& r, Coming& coming, boo
       if (!missing && cell.mismatched) atomicOr(&coming.mismatched, bit);
     }
   }
+  return true;
 }
 
 /// Where a source's packet about this lane's route of a token lies.
@@ -128,13 +135,26 @@ static __device__ __noinline__ void describe_slowly(Late late, int source, int t
   write_record(r, record, source, token, header, row, lane);
 }
 
+/// What is left of the records of all sources to a warp that is weary: those from `first` on, every so many.
+static __device__ __noinline__ void describe_left(Late late, const std::int32_t* bases, int first,
+                                                  int warps) {
+  const Receipt r = receipt_of(late);
+#pragma unroll 1
+  for (int item = first;; item += warps) {
+    const int token = quotient(item, r.g.ranks_divisor);
+    if (token >= r.g.layout.shape().tokens) break;
+    describe_slowly(late, item - token * r.g.ranks, token, bases);
+  }
+}
+
 /// The first records of every source, without waiting for the block: a cell's first packet says which
-/// come. By the keepers that describe: warp `index` of `warps`. Returns the first item that is left.
-__device__ __forceinline__ int describe_early(const Receipt& r, int index, int warps, int lane) {
+/// come. By the keepers that describe: warp `index` of `warps`. Returns the first item that is left: at once if the warp is
+/// weary.
+__device__ __forceinline__ int describe_early(const Receipt& r, int index, int warps, Polls& polls,
+                                              int lane) {
   const Geometry& g = r.g;
   int limit = min(window::kFirstTokens, g.layout.shape().tokens);  // tokens
   int item = index;
-  Polls polls(is_weary(r));
 #pragma unroll 1
   for (;; item += warps) {
     const int token = quotient(item, g.ranks_divisor);
@@ -161,48 +181,41 @@ __device__ __forceinline__ int describe_early(const Receipt& r, int index, int w
       if (late == 0 && (!exists || __all_sync(~0U, header.x == r.tag))) break;
       (void)polls.weary();
     }
-    int record = 0;
-    int row = Handle::kRowAbsent;
-    if (!polls.was_weary()) {
-      // As Coming has it.
-      PeerCell said;
-      said.missing = cell.x != r.tag || is_absent(r, peer);
-      said.read(cell, r.signature);
-      const int records = said.records();
-      // The most tokens of a source, as far as is known.
-      const int most =
-          lane >= g.ranks ? 0
-          : cell.x == r.tag
-              ? static_cast<int>(cell.y >> cell_word::kTokensShift & cell_word::kNumber)
-              : limit;
-      limit = min(limit, __reduce_max_sync(~0U, most));
-      if (!exists || __shfl_sync(~0U, records, source) == 0) continue;
-      int before = lane < source ? records : 0;
-      if (lane == source) before = __popc(cell.w & low_bits(token));
-      record = __reduce_add_sync(~0U, before);
-      row = row_of_route(r, source, header, record, nullptr, numbers, polls, lane);
-    }
-    if (polls.was_weary()) {
-      describe_slowly(late_of(r), source, token, nullptr);
-      continue;
-    }
+    if (polls.was_weary()) break;
+    // As Coming has it.
+    PeerCell said;
+    said.missing = cell.x != r.tag || is_absent(r, peer);
+    said.read(cell, r.signature);
+    const int records = said.records();
+    // The most tokens of a source, as far as is known.
+    const int most = lane >= g.ranks ? 0
+                     : cell.x == r.tag
+                         ? static_cast<int>(cell.y >> cell_word::kTokensShift & cell_word::kNumber)
+                         : limit;
+    limit = min(limit, __reduce_max_sync(~0U, most));
+    if (!exists || __shfl_sync(~0U, records, source) == 0) continue;
+    int before = lane < source ? records : 0;
+    if (lane == source) before = __popc(cell.w & low_bits(token));
+    const int record = __reduce_add_sync(~0U, before);
+    const int row = row_of_route(r, source, header, record, nullptr, numbers, polls, lane);
+    if (polls.was_weary()) break;
     write_record(r, record, source, token, header, row, lane);
   }
   return item;
 }
 
 /// Writes the handle's entries of all records from `first` on, by the keepers: warp `first` of `warps`.
-/// `ahead`: see header_ahead(). bases: null where nobody has numbered them.
+/// `ahead`: see header_ahead(). bases: null where nobody has numbered them. Returns the first item that is left if the warp
+/// is weary.
 template <bool kFew>
-__device__ __forceinline__ void describe_records(const Receipt& r, const Coming& coming,
-                                                 const std::int32_t* bases, int first, int warps,
-                                                 uint4 ahead, int lane) {
+__device__ __forceinline__ int describe_records(const Receipt& r, const Coming& coming,
+                                                const std::int32_t* bases, int first, int warps,
+                                                uint4 ahead, Polls& polls, int lane) {
   const Geometry& g = r.g;
-  Polls polls(is_weary(r));
 #pragma unroll 1
   for (int item = first;; item += warps) {
     const int token = quotient(item, g.ranks_divisor);
-    if (token >= coming.most) break;
+    if (token >= coming.most) return item;
     const int source = item - token * g.ranks;
     const std::uint32_t* const tokens = coming.tokens + source * kTokenWords;
     if (((tokens[token / 32] >> (token % 32)) & 1U) == 0) continue;
@@ -213,20 +226,14 @@ __device__ __forceinline__ void describe_records(const Receipt& r, const Coming&
     int before = lane < source ? coming.records[lane] : 0;
     if (lane < kTokenWords) before += __popc(tokens[lane] & low_bits(token - 32 * lane));
     const int record = __reduce_add_sync(~0U, before);
-    int row = Handle::kRowAbsent;
 #pragma unroll 1
-    while (!polls.was_weary() && !__all_sync(~0U, header.x == r.tag)) {
-      (void)polls.weary();
+    while (!__all_sync(~0U, header.x == r.tag)) {
+      if (polls.weary()) return item;
       header = load_packet(header_at);
     }
-    if (!polls.was_weary()) {
-      row = row_of_route(r, source, header, record, bases, numbers, polls, lane);
-    }
-    if (polls.was_weary()) {
-      describe_slowly(late_of(r), source, token, bases);
-    } else {
-      write_record(r, record, source, token, header, row, lane);
-    }
+    const int row = row_of_route(r, source, header, record, bases, numbers, polls, lane);
+    if (polls.was_weary()) return item;
+    write_record(r, record, source, token, header, row, lane);
   }
 }
 

@@ -17,6 +17,12 @@ struct Shared {
   std::uint32_t overflow_rows;
   std::int64_t rows;
   std::uint32_t parameters;
+  Crew crew;
+  /// Something that the whole block must know did not come in time: a block that is behind does again, slowly, all that
+  /// keepers do. Set before a barrier, read after it.
+  bool behind;
+  int left
+      [kBlockWarps];  // The first record that a keeper's warp, weary since, did not describe; or below zero.
   Note note;
   Coming coming;
 };
@@ -82,22 +88,32 @@ static __device__ __noinline__ int2 block_scan(int value) {
   return make_int2(before + inclusive - value, total);
 }
 
-/// The true counts, and where the segments of expert_major start. By a whole block.
+/// In a handle's counts meanwhile: has not come in time.
+inline constexpr int kNotCounted = -1;
+
+/// The true counts, and where the segments of expert_major start, unless the block is behind afterwards. By a whole
+/// block; kSlowly: one that is.
+template <bool kSlowly>
 __device__ __forceinline__ void number_rows(const Receipt& r, std::int32_t* bases, bool describe,
                                             Shared& shared) {
   const DispatchArgs& a = r.a;
   const Geometry& g = r.g;
   const HandleArrays& handle = r.handle;
-  const bool slab = a.layout == Layout::expert_slab;
-  const bool major = a.layout == Layout::expert_major;
+  const bool slab = r.layout == Layout::expert_slab;
+  const bool major = r.layout == Layout::expert_major;
   std::int64_t row = 0;
   Polls polls(is_weary(r));  // Of its own: lanes wait for different things.
 #pragma unroll 1
   for (int first = 0; first < g.local_experts; first += kBlockThreads) {
     const int expert = first + static_cast<int>(threadIdx.x);
     const bool exists = expert < g.local_experts;
-    int count = exists ? count_rows_from(r, g.ranks, expert, polls) : 0;
-    if (exists && polls.was_weary()) count = count_rows_slowly(late_of(r), g.ranks, expert);
+    int count = 0;
+    if constexpr (kSlowly) {
+      if (exists) count = count_rows_slowly(late_of(r), g.ranks, expert);
+    } else {
+      if (exists) count = count_rows_from(r, g.ranks, expert, polls);
+      if (polls.was_weary()) shared.behind = true;
+    }
     int aligned = count;
     std::int64_t begin = expert * a.capacity;
     if (!slab) {
@@ -109,8 +125,10 @@ __device__ __forceinline__ void number_rows(const Receipt& r, std::int32_t* base
     }
     if (exists && major) bases[expert] = static_cast<std::int32_t>(begin);
     if (!exists || !describe) continue;
-    handle.counts()[expert] = count;
-    count_rows(g, expert, count);
+    // Statistics once: a block that is behind comes here twice, every thread for the same experts.
+    const bool late = !kSlowly && polls.was_weary();
+    if (kSlowly ? handle.counts()[expert] == kNotCounted : !late) count_rows(g, expert, count);
+    handle.counts()[expert] = late ? kNotCounted : count;
     handle.aligned_counts()[expert] = aligned;
     handle.offsets()[expert] = begin;
     std::int64_t overflow = 0;
@@ -131,7 +149,7 @@ __device__ __forceinline__ void number_rows(const Receipt& r, std::int32_t* base
 /// Whether who numbers rows needs the bases of number_rows(). Equal for all of a launch.
 template <bool kFew>
 __device__ __forceinline__ bool needs_bases(const Receipt& r) {
-  return r.a.layout == Layout::expert_major && !Numbers(r, kFew, 0).given();
+  return r.layout == Layout::expert_major && !Numbers(r, kFew, 0).given();
 }
 
 /// The same where nothing is received. By a whole block.
@@ -208,7 +226,7 @@ __device__ __forceinline__ bool finish_report(const Receipt& r, Sums sums, Sets 
   if (tells) tell_report(&r.a, sums, sets);
   return tells;
 }
-/// The same in a block that was weary: others may mend, and do the same (dispatch_mend.cuh).
+/// The same in a block that was behind: others may mend, and do the same (dispatch_mend.cuh).
 static __device__ __noinline__ bool finish_report_slowly(Late late, Sums sums, Sets sets,
                                                          bool drop) {
   const Receipt r = receipt_of(late);
@@ -219,6 +237,7 @@ static __device__ __noinline__ bool finish_report_slowly(Late late, Sums sums, S
 
 /// The rest of the handle's header, and where every source's records begin, by one warp of the first
 /// keeper after number_rows().
+template <bool kSlowly>
 __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& shared, bool drop,
                                               std::uint64_t epoch, int lane) {
   const DispatchArgs& a = r.a;
@@ -236,7 +255,7 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
   if (lane != 0) return;
   std::int64_t rows = drop ? 0 : shared.rows;
   std::int64_t overflow = shared.overflow_rows;
-  if (a.layout == Layout::rank_major) {
+  if (r.layout == Layout::rank_major) {
     const bool limited = a.capacity > 0 && records > a.capacity;
     rows = limited ? a.capacity : records;
     overflow = limited ? records - a.capacity : 0;
@@ -251,7 +270,7 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
     const auto dispatch = static_cast<std::uint32_t>(epoch);
     brief[0] = make_uint4(
         drop ? 0 : g.handle_key, dispatch, static_cast<std::uint32_t>(records),
-        static_cast<std::uint32_t>(a.header.tokens) | static_cast<std::uint32_t>(a.layout) << 16);
+        static_cast<std::uint32_t>(a.header.tokens) | static_cast<std::uint32_t>(r.layout) << 16);
     brief[1] = make_uint4(static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(rows >> 32),
                           static_cast<std::uint32_t>(a.capacity),
                           static_cast<std::uint32_t>(a.capacity >> 32));
@@ -260,16 +279,17 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
   }
   Sums sums{0, shared.bad_routes, static_cast<std::uint32_t>(overflow)};
   const Sets sets{coming.missing, coming.refused, coming.mismatched};
-  const bool tells = weary_since(r) != 0 ? finish_report_slowly(late_of(r), sums, sets, drop)
-                                         : finish_report(r, sums, sets, drop);
+  const bool tells = kSlowly ? finish_report_slowly(late_of(r), sums, sets, drop)
+                             : finish_report(r, sums, sets, drop);
   if (!tells) return;
   if (a.cached) sums.overflow_rows = 0;
   add_totals(&g, protocol::Kind::dispatch, sums, sets);
 }
 
-/// What keepers write: the handle. By a whole block.
-template <bool kCommon, bool kFew, bool kRecords>
-__device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, Shared& shared,
+/// What keepers write: the handle. By a whole block; kSlowly: one that is behind. Returns whether this warp has left
+/// something to do, for keep_slowly().
+template <bool kCommon, bool kFew, bool kSlowly, bool kRecords>
+__device__ __forceinline__ bool keep_books(const Receipt& r, const Crew& crew, Shared& shared,
                                            std::int32_t* bases, bool drop, std::uint64_t epoch,
                                            Recorder<kRecords>& recorder, int warp, int lane) {
   const DispatchArgs& a = r.a;
@@ -281,39 +301,49 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
   const int above = crew.keepers == 1 ? 0 : 1;
   // There is none where there was no memory for it.
   const bool writes = !cached && (kCommon || a.handle != nullptr);
-  if (!kCommon && first && !cached && !a.halves.send) {
+  if (!kSlowly && !kCommon && first && !cached && !a.halves.send) {
     if (writes) copy_routes(&a);
     if (threadIdx.x == 0) shared.bad_routes = a.saved->bad_routes;
   }
-  if (first && warp == kBooksWarp) begin_header(a, writes, lane);
+  if (!kSlowly && first && warp == kBooksWarp) begin_header(a, writes, lane);
   const int among = crew.keepers - above;
+  const int step = among * kBlockWarps;
   int index = crew.keeper - above + (kBlockWarps - 1 - warp) * among;
   const bool early = kFew && describes && !needs_bases<kFew>(r);
+  Polls polls(!kSlowly && is_weary(r));
   if (early && !first) {
-    index = describe_early(r, index, among * kBlockWarps, lane);
+    index = describe_early(r, index, step, polls, lane);
     recorder.mark(Phase::place);
-    if (r.g.layout.shape().tokens <= window::kFirstTokens) return;
+    if (r.g.layout.shape().tokens <= window::kFirstTokens) {
+      if (polls.was_weary()) shared.left[warp] = index;  // All lanes, each for itself.
+      return polls.was_weary();
+    }
   }
   // By the last warps, while the first ones await counts.
   Coming& coming = shared.coming;
-  read_cells(r, coming, first, kBlockWarps - 1 - warp, lane);
+  const bool came = read_cells<kSlowly>(r, coming, first, kBlockWarps - 1 - warp, lane);
   recorder.mark(Phase::wait);
   if (numbers && (first || needs_bases<kFew>(r))) {
-    number_rows(r, bases, first, shared);
+    number_rows<kSlowly>(r, bases, first, shared);
   } else if (first && writes) {
     write_no_rows(&a);
   }
-  if (early && first) index = describe_early(r, index, among * kBlockWarps, lane);
+  if (early && first) index = describe_early(r, index, step, polls, lane);
   uint4 ahead = make_uint4(0, 0, 0, 0);
-  if (numbers && describes) ahead = header_ahead(r, index, lane);
+  if (!kSlowly && numbers && describes) ahead = header_ahead(r, index, lane);
+  if (!came || polls.was_weary()) shared.behind = true;
   __syncthreads();
+  if (!kSlowly && shared.behind) return true;
   recorder.mark(Phase::count);
-  if (first && warp == 0) {
-    finish_header(r, shared, drop, epoch, lane);
-  }
+  if (first && warp == 0) finish_header<kSlowly>(r, shared, drop, epoch, lane);
   if (numbers && describes) {
-    describe_records<kFew>(r, coming, needs_bases<kFew>(r) ? bases : nullptr, index,
-                           among * kBlockWarps, ahead, lane);
+    const std::int32_t* const numbered = kSlowly || needs_bases<kFew>(r) ? bases : nullptr;
+    if constexpr (kSlowly) {
+      describe_left(late_of(r), numbered, index, step);
+    } else {
+      index = describe_records<kFew>(r, coming, numbered, index, step, ahead, polls, lane);
+      if (polls.was_weary()) shared.left[warp] = index;  // All lanes, each for itself.
+    }
   }
   recorder.mark(Phase::place);
   // Rows that nobody takes: of all, of ranks that made another call, or that the handle does not know.
@@ -327,6 +357,31 @@ __device__ __forceinline__ void keep_books(const Receipt& r, const Crew& crew, S
   if (first && cached && !drop) count_cached_rows(&a);
   if (first && cached && a.handle_copy != nullptr) copy_handle(&a);
   if (first && unwanted != 0) drain_rows(&a, r.tag, r.bank, unwanted);
+  return polls.was_weary();
+}
+
+/// What keep_books() has left, by a warp that is weary, or by a whole block that is behind. bases: memory for them;
+/// numbered: they are there.
+static __device__ __noinline__ void keep_slowly(Late late, Shared& shared, std::int32_t* bases,
+                                                bool numbered, bool drop) {
+  const Receipt r = receipt_of(late);
+  const Crew crew = shared.crew;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  if (!shared.behind) {
+    const int among = crew.keepers - (crew.keepers == 1 ? 0 : 1);
+    const int first = shared.left[warp];
+    if (first >= 0) describe_left(late, numbered ? bases : nullptr, first, among * kBlockWarps);
+    return;
+  }
+  auto* const coming = reinterpret_cast<std::uint32_t*>(&shared.coming);
+  if (threadIdx.x < sizeof(Coming) / 4) coming[threadIdx.x] = 0;
+  if (threadIdx.x == 0) shared.overflow_rows = 0;
+  __syncthreads();
+  const Progress progress = r.a.halves.send ? shared.block.sent : shared.block.received;
+  Recorder<false> nobody(r.g.recording);
+  (void)keep_books<false, false, true>(r, crew, shared, bases, drop, progress.epoch + 1, nobody,
+                                       warp, lane);
 }
 
 }  // namespace sluice::engine::cuda

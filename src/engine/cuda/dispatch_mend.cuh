@@ -21,7 +21,7 @@ __device__ __forceinline__ void zero_span(const DispatchArgs& a, Span span, int 
 __device__ __forceinline__ void mend_rows(const Receipt& r, int source, int first, int records,
                                           const std::int32_t* bases, int lane) {
   const DispatchArgs& a = r.a;
-  if (a.layout == Layout::rank_major) {
+  if (r.layout == Layout::rank_major) {
     const std::int64_t end = first + records;
     zero_span(a, {first, a.capacity > 0 && end > a.capacity ? a.capacity : end}, lane);
     return;
@@ -34,7 +34,7 @@ __device__ __forceinline__ void mend_rows(const Receipt& r, int source, int firs
     const int before = count_rows_slowly(late_of(r), Numbers::below(source), expert);
     std::int64_t begin = expert * a.capacity;
     std::int64_t limit = begin + a.capacity;
-    if (a.layout == Layout::expert_major) {
+    if (r.layout == Layout::expert_major) {
       begin = bases != nullptr ? bases[expert] : begin_slowly(late_of(r), expert);
       limit = a.capacity > 0 ? a.capacity : a.stored_rows;
     }

@@ -50,10 +50,10 @@ class Numbers {
     const Geometry& g = r.g;
     const bool fits = wanted && g.ranks <= kSources && g.local_experts <= kExperts;
     // For a token or two in slabs, looking at all costs more than looking at what a record needs.
-    const bool pays = r.a.layout == Layout::expert_major ||
-                      (r.a.layout == Layout::expert_slab && r.a.tokens > kFewest);
+    const bool pays = r.layout == Layout::expert_major ||
+                      (r.layout == Layout::expert_slab && r.a.tokens > kFewest);
     if (!fits || !pays) return;
-    sources_ = r.a.layout == Layout::expert_slab ? below(source) : g.ranks;
+    sources_ = r.layout == Layout::expert_slab ? below(source) : g.ranks;
     late_ = (1U << sources_) - 1U;
   }
   /// The sources whose rows come first.
@@ -149,13 +149,14 @@ __device__ __forceinline__ int local_expert(const Geometry& g, uint4 header, int
 
 /// What the handle has for a route with a row, the `before`-th of its expert plus its header's position. begin:
 /// expert_major: the expert's first row.
-__device__ __forceinline__ int place_row(const DispatchArgs& a, uint4 header, int local, int before,
+__device__ __forceinline__ int place_row(const Receipt& r, uint4 header, int local, int before,
                                          int begin) {
+  const DispatchArgs& a = r.a;
   const std::uint32_t position = header_word::position(header.z);
   if (local < 0) return Handle::kRowAbsent;
   if (position == header_word::kNoPosition) return Handle::kRowDuplicate;
   const int among = before + static_cast<int>(position);
-  if (a.layout == Layout::expert_slab) {
+  if (r.layout == Layout::expert_slab) {
     const int spare = mutant(KernelMutant::capacity_off_by_one) ? 1 : 0;
     return among < a.capacity + spare ? local * static_cast<int>(a.capacity) + among
                                       : Handle::kRowOverflow;
@@ -176,15 +177,15 @@ static __device__ __noinline__ int row_slowly(Late late, int source, uint4 heade
   const Receipt r = receipt_of(late);
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int local = local_expert(r.g, header, lane);
-  if (r.a.layout == Layout::rank_major) return place_record(r.a, local, record);
+  if (r.layout == Layout::rank_major) return place_record(r.a, local, record);
   int before = 0;
   int begin = 0;
   if (local >= 0) before = count_rows_slowly(late_of(r), Numbers::below(source), local);
   __syncwarp();
-  if (r.a.layout == Layout::expert_major) {
+  if (r.layout == Layout::expert_major) {
     begin = bases != nullptr ? bases[max(local, 0)] : begin_slowly(late_of(r), max(local, 0));
   }
-  return place_row(r.a, header, local, before, begin);
+  return place_row(r, header, local, before, begin);
 }
 
 /// The same, of no meaning if the warp is weary afterwards. bases: needed if `numbers` are not given.
@@ -193,21 +194,21 @@ __device__ __forceinline__ int row_of_route(const Receipt& r, int source, uint4 
                                             Polls& polls, int lane) {
   const DispatchArgs& a = r.a;
   const int local = local_expert(r.g, header, lane);
-  if (a.layout == Layout::rank_major) return place_record(a, local, record);
+  if (r.layout == Layout::rank_major) return place_record(a, local, record);
   const int expert = max(local, 0);
   int before = 0;
   int begin = 0;
   if (numbers.given()) {
     if (!numbers.await(r, polls, lane)) return Handle::kRowAbsent;
     before = numbers.before(source, expert);
-    if (a.layout == Layout::expert_major) begin = numbers.begin(a, expert, lane);
+    if (r.layout == Layout::expert_major) begin = numbers.begin(a, expert, lane);
   } else {
     before = count_rows_from(r, Numbers::below(source), expert, polls);
     __syncwarp();
     polls.agree();  // Lanes waited for different things.
-    if (a.layout == Layout::expert_major) begin = bases[expert];
+    if (r.layout == Layout::expert_major) begin = bases[expert];
   }
-  return place_row(a, header, local, before, begin);
+  return place_row(r, header, local, before, begin);
 }
 
 }  // namespace sluice::engine::cuda

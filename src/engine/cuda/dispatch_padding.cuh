@@ -39,9 +39,9 @@ static __device__ __noinline__ void zero_padding(Late late, int warps, int place
   const DispatchArgs& a = r.a;
   const Geometry& g = r.g;
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const bool slab = a.layout == Layout::expert_slab;
+  const bool slab = r.layout == Layout::expert_slab;
   Polls polls(is_weary(r));
-  if (a.layout == Layout::rank_major) {
+  if (r.layout == Layout::rank_major) {
     std::int64_t rows = 0;
     if (a.cached) {
       rows = r.handle.header()->rows;

@@ -177,10 +177,11 @@ class Piece {
   }
 
   /// Into its row, or rows: lane k has the row of route k.
-  __device__ __forceinline__ void store(const DispatchArgs& a, int row, int lane) const {
+  __device__ __forceinline__ void store(const Receipt& r, int row, int lane) const {
     constexpr bool kCommon = Encoder::kCommon;
+    const DispatchArgs& a = r.a;
     std::uint32_t targets = lanes_with(row >= 0);
-    if (a.layout == Layout::rank_major) targets &= ~targets + 1;  // One row, however many routes.
+    if (r.layout == Layout::rank_major) targets &= ~targets + 1;  // One row, however many routes.
     std::byte* const own = row_of<kCommon>(a.out, row);
     std::byte* own_scales = nullptr;
     if constexpr (kScaled) own_scales = row_of<kCommon>(a.scales, row);
@@ -286,7 +287,7 @@ __device__ __forceinline__ int take_units(const Receipt& r, int source, int toke
   if (__any_sync(~0U, header.w != r.signature)) return slots;
   recorder.mark(Phase::wait);
   int record = 0;
-  if (a.layout == Layout::rank_major) {
+  if (r.layout == Layout::rank_major) {
     record = record_index(&a, r.tag, r.signature, r.suspects, r.bank, source, token);
     if (record < 0) return kSlowly;
   }
@@ -297,7 +298,7 @@ __device__ __forceinline__ int take_units(const Receipt& r, int source, int toke
   while (!__all_sync(~0U, piece.here()) && !polls.weary()) piece.load(a);
   if (polls.was_weary()) return kSlowly;
   recorder.mark(Phase::wait);
-  piece.store(a, row, lane);
+  piece.store(r, row, lane);
   piece.clear(a);
   recorder.mark(Phase::place);
   return header_word::tokens(header.z);
@@ -349,7 +350,7 @@ __device__ __forceinline__ int take_slowly(Late late, int source, int token, int
   }
   if (__any_sync(~0U, header.w != r.signature)) return slots;
   int record = 0;
-  if (a.layout == Layout::rank_major) record = record_index_slowly(late_of(r), source, token);
+  if (r.layout == Layout::rank_major) record = record_index_slowly(late_of(r), source, token);
   const int row = row_slowly(late_of(r), source, header, record, bases);
 #pragma unroll 1
   for (;; wait_slowly(r, source, polls)) {
@@ -359,7 +360,7 @@ __device__ __forceinline__ int take_slowly(Late late, int source, int token, int
     if ((seen & 1U) != 0) return slots;
     if (seen == 0) break;
   }
-  piece.store(a, row, lane);
+  piece.store(r, row, lane);
   piece.clear(a);
   return header_word::tokens(header.z);
 }
@@ -402,7 +403,7 @@ __device__ __forceinline__ void take_cached(const Receipt& r, int record, int un
     }
   }
   if (lost) piece.zero();
-  piece.store(a, row, lane);
+  piece.store(r, row, lane);
   if (!lost) piece.clear(a);
 }
 

@@ -12,8 +12,10 @@
 /// - Who closes the operation for a source copies, after the grace, what had come of its counts and of its cell: the
 ///   evidence, which everybody goes by afterwards. What has not come says that there is nothing. What a warp
 ///   acted on had come before, so it is in the evidence.
-/// - A warp that is weary goes on with the functions here and those named *_slowly, which look whether a source is
-///   being closed. They take nothing of one that is.
+/// - A warp that is weary breaks off, and at the end of the kernel does the rest with the functions here and those named
+///   *_slowly, which look whether a source is being closed. They take nothing of one that is. A block whose warps must
+///   agree and do not have all of the counts or cells is behind: at its next barrier, which every warp reaches within
+///   kPollsPerLook polls, all leave for the end, where they do what keepers do once more.
 /// - Rows of that source keep their numbers, are zeroed, and have no source: one warp, which was weary and has done all else,
 ///   mends them (dispatch_mend.cuh).
 namespace sluice::engine::cuda {
@@ -44,6 +46,7 @@ struct Receipt {
   int bank;
   std::uint64_t* weary_since;  // of the block
   Note* note;                  // of the block
+  Layout layout;               // A constant in kernels for one.
 };
 
 __device__ __forceinline__ Late late_of(const Receipt& r) {
@@ -55,7 +58,8 @@ __device__ __forceinline__ Receipt receipt_of(Late late) {
   const Note& note = *late.note;
   return {a,         a.geometry,       {a.handle, &a.handle_layout},
           note.tag,  note.signature,   note.suspects,
-          note.bank, note.weary_since, late.note};
+          note.bank, note.weary_since, late.note,
+          a.layout};
 }
 
 __device__ __forceinline__ void note_weary(const Receipt& r) {

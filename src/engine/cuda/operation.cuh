@@ -104,6 +104,7 @@ struct Crew {
     return herald >= 0 ? Role::herald : (keeper >= 0 ? Role::keeper : Role::worker);
   }
 
+  Crew() = default;
   /// Work for so many heralds and keepers. There is one herald at least.
   __device__ __forceinline__ Crew(int for_heralds, int for_keepers) {
     const int blocks = static_cast<int>(gridDim.x);
