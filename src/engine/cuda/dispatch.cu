@@ -54,7 +54,7 @@ __device__ __forceinline__ void send_heralds(const DispatchArgs& a, const RouteT
                                              const Stamp& stamp, bool refused, float weight,
                                              int warp, int lane) {
   const Geometry& g = a.geometry;
-  const std::uint32_t skipped = shared.block.suspects;
+  const std::uint32_t skipped = shared.note.block.suspects;
   const HeaderShare share(crew, warp, lane);
   if (share.any && (kCommon || !a.cached)) {
     if (table.words != 0) {
@@ -268,6 +268,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   if (threadIdx.x == 0) {
     shared.crew = early;
     shared.behind = false;
+    shared.note.signature = signature;
+    shared.note.weary_since = 0;
   }
   if (early.herald >= 0 || early.keeper >= 0) {
     if (threadIdx.x == 0) {
@@ -316,7 +318,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
         weight =
             route_weight(a, share.first >> table.shift, share.first & ((1 << table.shift) - 1));
       }
-      if (warp == kOpenWarp) open(g, Kind::dispatch, sends, a.timeout_ns, lane, shared.block);
+      if (warp == kOpenWarp) open(g, Kind::dispatch, sends, a.timeout_ns, lane, shared.note.block);
       if (crew.herald >= 0) note_routes<kCommon, kFew ? 1 : 2>(a, table, &shared.repeats);
       if (crew.keeper == 0 && sends && receives && !cached) {
         const bool writes = kCommon || a.handle != nullptr;
@@ -325,23 +327,23 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
                              writes ? handle.topk_weights() : nullptr, &shared.bad_routes);
       }
       __syncthreads();
-      const Progress progress = sends ? shared.block.sent : shared.block.received;
+      const Progress progress = sends ? shared.note.block.sent : shared.note.block.received;
       epoch = progress.epoch + 1;
       bank = static_cast<int>(progress.bank);
       tag = window::tag_of(epoch);
-      skipped = shared.block.suspects;
+      skipped = shared.note.block.suspects;
       recorder.open(Kind::dispatch, epoch);
       recorder.mark(crew.herald >= 0 ? Phase::count : Phase::wait);
       // Before this block sends anything: a release waits for what was sent before.
       if (sends && crew.herald == 0 && warp == kOpenWarp) {
-        tell(g, Kind::dispatch, shared.block.received.epoch, skipped, lane);
+        tell(g, Kind::dispatch, shared.note.block.received.epoch, skipped, lane);
       }
       if (sends && crew.herald >= 0) {
         send_heralds<kCommon>(a, table, crew, shared, {tag, signature, bank}, refused, weight, warp,
                               lane);
       }
       if (kCommon && warp == kCloseWarp) {
-        close(g, Kind::dispatch, Halves{true, true}, shared.block, lane);
+        close(g, Kind::dispatch, Halves{true, true}, shared.note.block, lane);
       }
       if (crew.herald >= 0) recorder.mark(Phase::put);
     }
@@ -367,9 +369,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
                           {a.handle, &a.handle_layout},
                           tag,
                           signature,
-                          shared.block.absent,
+                          shared.note.block.absent,
                           bank,
-                          &shared.block.weary_since,
                           &shared.note,
                           kLayout == kAnyLayout ? a.layout : static_cast<Layout>(kLayout)};
     bool weary = false;
@@ -396,7 +397,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       if (!kCommon && a.zero_padding && !shared.behind) {
         zero_padding(late_of(receipt), takers.warps, warp * own.workers + own.block, bases);
       }
-      if (!kCommon && left == kNothing && is_weary(receipt)) left = kNoTask;
+      const bool nothing = !kCommon && left == kNothing;
+      if (nothing && __any_sync(~0U, weary_since(receipt) != 0)) left = kNoTask;
     }
     if (left != kNothing) {
       finish_slowly<kSpan, Encoder>(late_of(receipt), shared, left, takers.warps, drop);
@@ -407,7 +409,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     // Halves may run side by side: what this block has not done yet is not told by the other half. For
     // other blocks, that there are 2d + 1 banks must do.
     __syncthreads();
-    if (warp == kCloseWarp) close(g, Kind::dispatch, Halves{sends, receives}, shared.block, lane);
+    if (warp == kCloseWarp)
+      close(g, Kind::dispatch, Halves{sends, receives}, shared.note.block, lane);
   }
   recorder.finish(crew.role());
 }

@@ -11,7 +11,7 @@ namespace sluice::engine::cuda {
 
 /// What a block knows in shared memory.
 struct Shared {
-  Block block;
+  Note note;
   std::uint32_t bad_routes;
   bool repeats;  // A token has several routes to one expert.
   std::uint32_t overflow_rows;
@@ -21,9 +21,8 @@ struct Shared {
   /// Something that the whole block must know did not come in time: a block that is behind does again, slowly, all that
   /// keepers do. Set before a barrier, read after it.
   bool behind;
-  int left
-      [kBlockWarps];  // The first record that a keeper's warp, weary since, did not describe; or below zero.
-  Note note;
+  /// The first record that a keeper's warp, weary since, did not describe; or below zero.
+  int left[kBlockWarps];
   Coming coming;
 };
 
@@ -378,7 +377,8 @@ static __device__ __noinline__ void keep_slowly(Late late, Shared& shared, std::
   if (threadIdx.x < sizeof(Coming) / 4) coming[threadIdx.x] = 0;
   if (threadIdx.x == 0) shared.overflow_rows = 0;
   __syncthreads();
-  const Progress progress = r.a.halves.send ? shared.block.sent : shared.block.received;
+  const Block& block = shared.note.block;
+  const Progress progress = r.a.halves.send ? block.sent : block.received;
   Recorder<false> nobody(r.g.recording);
   (void)keep_books<false, false, true>(r, crew, shared, bases, drop, progress.epoch + 1, nobody,
                                        warp, lane);

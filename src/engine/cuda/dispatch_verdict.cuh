@@ -20,13 +20,12 @@
 ///   mends them (dispatch_mend.cuh).
 namespace sluice::engine::cuda {
 
-/// A Receipt in shared memory, where all warps of a block write the same.
+/// What a Receipt is made of, in shared memory.
 struct Note {
-  std::uint64_t* weary_since;
-  std::uint32_t tag;
-  std::uint32_t signature;
-  std::uint32_t suspects;
-  int bank;
+  Block block;              // as open() leaves it
+  std::uint32_t signature;  // before that
+  /// 0, or when the first warp of the block was weary. Atomically.
+  unsigned long long weary_since;
 };
 /// What a warp that is weary goes by: in as few registers as can be, since functions that are rarely called
 /// should cost nothing before.
@@ -44,34 +43,41 @@ struct Receipt {
   std::uint32_t signature;
   std::uint32_t suspects;  // As if they were not there, whatever they push.
   int bank;
-  std::uint64_t* weary_since;  // of the block
-  Note* note;                  // of the block
-  Layout layout;               // A constant in kernels for one.
+  Note* note;
+  Layout layout;  // A constant in kernels for one.
 };
 
 __device__ __forceinline__ Late late_of(const Receipt& r) {
-  *r.note = {r.weary_since, r.tag, r.signature, r.suspects, r.bank};
   return {&r.a, r.note};
 }
 __device__ __forceinline__ Receipt receipt_of(Late late) {
   const DispatchArgs& a = *late.a;
   const Note& note = *late.note;
-  return {a,         a.geometry,       {a.handle, &a.handle_layout},
-          note.tag,  note.signature,   note.suspects,
-          note.bank, note.weary_since, late.note,
+  const Progress& progress = a.halves.send ? note.block.sent : note.block.received;
+  return {a,
+          a.geometry,
+          {a.handle, &a.handle_layout},
+          window::tag_of(progress.epoch + 1),
+          note.signature,
+          note.block.absent,
+          static_cast<int>(progress.bank),
+          late.note,
           a.layout};
 }
 
-__device__ __forceinline__ void note_weary(const Receipt& r) {
-  volatile std::uint64_t* const since = r.weary_since;
-  if (*since == 0) *since = now_ns();
-}
-__device__ __forceinline__ std::uint64_t weary_since(const Receipt& r) {
-  return *const_cast<const volatile std::uint64_t*>(r.weary_since);
-}
-/// By one warp.
+/// Whether the block was weary when it opened. By one warp.
 __device__ __forceinline__ bool is_weary(const Receipt& r) {
-  return __any_sync(~0U, weary_since(r) != 0);
+  return __any_sync(~0U, r.note->block.weary_since != 0);
+}
+/// By who is weary now.
+__device__ __forceinline__ void note_weary(const Receipt& r) {
+  const std::uint64_t since = r.note->block.weary_since;
+  atomicCAS(&r.note->weary_since, 0ULL,
+            static_cast<unsigned long long>(since != 0 ? since : now_ns()));
+}
+/// When the first of the block was, after note_weary(); or 0.
+__device__ __forceinline__ std::uint64_t weary_since(const Receipt& r) {
+  return atomicCAS(&r.note->weary_since, 0ULL, 0ULL);
 }
 
 __device__ __forceinline__ bool is_absent(const Receipt& r, int source) {
