@@ -28,6 +28,12 @@ foreach(header ${SLUICE_DEVICE_HEADERS})
   list(APPEND sources ${source})
 endforeach()
 list(APPEND sources ${CMAKE_CURRENT_LIST_DIR}/cuda_compile.cu)
+# The delays of test builds, which the objects below do without.
+set(source ${PROJECT_BINARY_DIR}/cuda-compile/kernel_delays.cu)
+file(CONFIGURE OUTPUT ${source} CONTENT
+  "#define SLUICE_KERNEL_DELAYS 1\n#include \"engine/cuda/ptx.cuh\"\n\
+__global__ void touch(uint4* at) {\n  sluice::engine::cuda::store_packet(at, sluice::engine::cuda::load_packet(at + 1));\n}\n")
+list(APPEND sources ${source})
 set(objects)
 foreach(source ${sources})
   get_filename_component(name ${source} NAME)

@@ -12,7 +12,8 @@ constexpr std::size_t kCount = static_cast<std::size_t>(Variable::count_);
 constexpr std::array<VariableFacts, kCount> kVariables{{
     {Variable::log, "SLUICE_LOG", "what is logged to stderr: error, warn (default), info, debug"},
     {Variable::kernels, "SLUICE_KERNELS", "forces the row functions of one instruction set"},
-    {Variable::cuda_memory, "SLUICE_CUDA_MEMORY", "how GPU memory is shared: vmm (default) or ipc"},
+    {Variable::cuda_memory, "SLUICE_CUDA_MEMORY",
+     "how GPU memory is shared: vmm (default), ipc or fabric"},
     {Variable::mutant, "SLUICE_MUTANT", "test builds only: the mutant that runs"},
     {Variable::rank, "SLUICE_RANK", "this process's rank, from 0"},
     {Variable::size, "SLUICE_SIZE", "ranks of the world"},

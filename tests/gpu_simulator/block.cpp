@@ -75,7 +75,7 @@ void end_stack(const void* /*bottom*/, std::size_t /*bytes*/) {}
 
 bool same(const Place& a, const Place& b) {
   return a.line() == b.line() && a.column() == b.column() &&
-         std::strcmp(a.file_name(), b.file_name()) == 0;
+         (a.file_name() == b.file_name() || std::strcmp(a.file_name(), b.file_name()) == 0);
 }
 [[noreturn]] void fail_to_meet(const Place& a, const Place& b) {
   std::fprintf(stderr, "gpu_simulator: %s:%u, others at %s:%u: ", a.file_name(), a.line(),

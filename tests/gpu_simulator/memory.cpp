@@ -330,6 +330,7 @@ namespace {
 struct Allocation {
   int file;
   std::size_t bytes;
+  CUmemAllocationHandleType type;
 };
 
 Allocation* allocation_of(CUmemGenericAllocationHandle handle) {
@@ -370,14 +371,15 @@ CUresult granularity(std::size_t* bytes, const CUmemAllocationProp* /*properties
   *bytes = kGranularity;
   return CUDA_SUCCESS;
 }
-CUresult handle_of(int file, std::size_t bytes, CUmemGenericAllocationHandle* handle) {
-  auto* const allocation = new (std::nothrow) Allocation{file, bytes};
+CUresult handle_of(int file, std::size_t bytes, CUmemAllocationHandleType type,
+                   CUmemGenericAllocationHandle* handle) {
+  auto* const allocation = new (std::nothrow) Allocation{file, bytes, type};
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *handle = reinterpret_cast<CUmemGenericAllocationHandle>(allocation);
   return CUDA_SUCCESS;
 }
 CUresult create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
-                const CUmemAllocationProp* /*properties*/, unsigned long long /*flags*/) {
+                const CUmemAllocationProp* properties, unsigned long long /*flags*/) {
   if (bytes > kTotalBytes) return CUDA_ERROR_OUT_OF_MEMORY;
   const int file = ::memfd_create("sluice-simulated-gpu", MFD_CLOEXEC);
   if (file < 0) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -385,7 +387,7 @@ CUresult create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
     (void)::close(file);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return handle_of(file, bytes, handle);
+  return handle_of(file, bytes, properties->requestedHandleTypes, handle);
 }
 CUresult release(CUmemGenericAllocationHandle handle) {
   Allocation* const allocation = allocation_of(handle);
@@ -426,23 +428,39 @@ CUresult set_access(CUdeviceptr address, std::size_t bytes, const CUmemAccessDes
              ? CUDA_SUCCESS
              : CUDA_ERROR_INVALID_VALUE;
 }
-CUresult export_handle(void* file, CUmemGenericAllocationHandle handle,
-                       CUmemAllocationHandleType /*type*/, unsigned long long /*flags*/) {
-  const int copy = ::dup(allocation_of(handle)->file);
+CUresult export_handle(void* to, CUmemGenericAllocationHandle handle,
+                       CUmemAllocationHandleType type, unsigned long long /*flags*/) {
+  const Allocation& allocation = *allocation_of(handle);
+  if (type != allocation.type) return CUDA_ERROR_INVALID_VALUE;
+  if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+    const BlockHandle what{::getpid(), allocation.file, allocation.bytes};
+    std::memcpy(to, &what, sizeof(what));
+    return CUDA_SUCCESS;
+  }
+  const int copy = ::dup(allocation.file);
   if (copy < 0) return CUDA_ERROR_INVALID_VALUE;
-  *static_cast<int*>(file) = copy;
+  *static_cast<int*>(to) = copy;
   return CUDA_SUCCESS;
 }
-CUresult import_handle(CUmemGenericAllocationHandle* handle, void* file,
-                       CUmemAllocationHandleType /*type*/) {
-  const int copy = ::dup(static_cast<int>(reinterpret_cast<std::uintptr_t>(file)));
+CUresult import_handle(CUmemGenericAllocationHandle* handle, void* from,
+                       CUmemAllocationHandleType type) {
+  int copy = -1;
+  if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
+    BlockHandle what{};
+    std::memcpy(&what, from, sizeof(what));
+    const std::string name =
+        "/proc/" + std::to_string(what.owner) + "/fd/" + std::to_string(what.file);
+    copy = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
+  } else {
+    copy = ::dup(static_cast<int>(reinterpret_cast<std::uintptr_t>(from)));
+  }
   struct stat about {};
   if (copy < 0) return CUDA_ERROR_INVALID_VALUE;
   if (::fstat(copy, &about) != 0) {
     (void)::close(copy);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return handle_of(copy, static_cast<std::size_t>(about.st_size), handle);
+  return handle_of(copy, static_cast<std::size_t>(about.st_size), type, handle);
 }
 
 struct Entry {

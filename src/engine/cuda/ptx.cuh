@@ -7,9 +7,29 @@
 
 namespace sluice::engine::cuda {
 
+#if SLUICE_KERNEL_DELAYS
+/// In builds for tests: one in so many of the things that others wait for, or look at, comes up to 16 us late, with its warp
+/// or a thread by itself. Drawn from the clock, so no two runs are alike.
+__device__ __forceinline__ void linger(unsigned one_in) {
+  unsigned clock = 0;
+  unsigned lane = 0;
+  asm volatile("mov.u32 %0, %clock;" : "=r"(clock));
+  asm volatile("mov.u32 %0, %laneid;" : "=r"(lane));
+  unsigned drawn = clock * 0x9E3779B1U;
+  drawn ^= drawn >> 15;
+  if ((drawn & 1) != 0) drawn = (drawn + lane) * 0x85EBCA6BU;
+  if ((drawn >> 8) % one_in == 0) asm volatile("nanosleep.u32 %0;" ::"r"(drawn >> 18));
+}
+#else
+__device__ __forceinline__ void linger(unsigned /*one_in*/) {}
+#endif
+inline constexpr unsigned kLingersPerStore = 64;
+inline constexpr unsigned kLingersPerLoad = 512;
+
 /// One packet, stored in one piece (single-copy atomic): who sees one of its words sees all of them.
 /// Relaxed: what a packet says is in the packet, so nothing needs to be ordered with it.
 __device__ __forceinline__ void store_packet(void* at, uint4 v) {
+  linger(kLingersPerStore);
   const std::uint64_t low = v.x | (std::uint64_t{v.y} << 32);
   const std::uint64_t high = v.z | (std::uint64_t{v.w} << 32);
   asm volatile(
@@ -20,6 +40,7 @@ __device__ __forceinline__ void store_packet(void* at, uint4 v) {
 
 /// Pairs with store_packet() of a peer, or of this rank.
 __device__ __forceinline__ uint4 load_packet(const void* at) {
+  linger(kLingersPerLoad);
   std::uint64_t low = 0;
   std::uint64_t high = 0;
   asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
@@ -31,14 +52,17 @@ __device__ __forceinline__ uint4 load_packet(const void* at) {
 }
 
 __device__ __forceinline__ std::uint64_t load_relaxed(const std::uint64_t* at) {
+  linger(kLingersPerLoad);
   std::uint64_t value = 0;
   asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
   return value;
 }
 __device__ __forceinline__ void store_relaxed(std::uint64_t* at, std::uint64_t value) {
+  linger(kLingersPerStore);
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 __device__ __forceinline__ void store_release(std::uint64_t* at, std::uint64_t value) {
+  linger(kLingersPerStore);
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 

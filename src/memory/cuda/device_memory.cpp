@@ -35,18 +35,29 @@ Result<Sharing> chosen(int device) {
   const auto& asked = base::Environment::at_start().get(base::Variable::cuda_memory);
   if (asked == "ipc") return Sharing::ipc;
   if (asked == "vmm") return Sharing::vmm;
+  if (asked == "fabric") return Sharing::fabric;
   if (asked.has_value()) {
     return Status(StatusCode::invalid_argument,
                   std::string(base::name_of(base::Variable::cuda_memory)) + " = " + *asked +
-                      ", expected vmm or ipc");
+                      ", expected vmm, ipc or fabric");
   }
-  return check_vmm(device).ok() ? Sharing::vmm : Sharing::ipc;
+  return check_vmm(device, VmmHandle::file).ok() ? Sharing::vmm : Sharing::ipc;
+}
+
+VmmHandle handle_of(Sharing sharing) noexcept {
+  return sharing == Sharing::fabric ? VmmHandle::fabric : VmmHandle::file;
+}
+
+Sharing sharing_of(const base::Descriptor& file) noexcept {
+  if (is_ipc(file)) return Sharing::ipc;
+  return vmm_handle_of(file) == VmmHandle::fabric ? Sharing::fabric : Sharing::vmm;
 }
 
 Result<std::size_t> unit_of(Sharing sharing, int device) {
   if (sharing == Sharing::ipc) return kIpcGranularity;
-  if (Status status = check_vmm(device); !status.ok()) return status;
-  return vmm_granularity(device);
+  const VmmHandle kind = handle_of(sharing);
+  if (Status status = check_vmm(device, kind); !status.ok()) return status;
+  return vmm_granularity(device, kind);
 }
 
 // What would overflow becomes the largest multiple, which no GPU has.
@@ -86,8 +97,8 @@ Result<DeviceMemory> DeviceMemory::create(int device, std::size_t bytes, unsigne
   DeviceMemory memory(device);
   if (bytes == 0) return memory;
   const std::size_t wanted = rounded(bytes, unit.value());
-  OwnedAllocation held =
-      sharing == Sharing::ipc ? create_ipc(device, wanted) : create_vmm(device, wanted);
+  OwnedAllocation held = sharing == Sharing::ipc ? create_ipc(device, wanted)
+                                                 : create_vmm(device, wanted, handle_of(sharing));
   if (!held.ok()) return held.status();
   memory.held_ = std::move(held).value();
   if (Status status = fill_with(memory.base(), wanted, fill); !status.ok()) return status;
@@ -106,12 +117,12 @@ Result<DeviceMemory> DeviceMemory::import(int device, const base::Descriptor& fi
                   "cannot import " + std::to_string(bytes) +
                       " bytes of GPU memory: expected an open descriptor, seen a closed one");
   }
-  const bool by_ipc = is_ipc(file);
-  const auto unit = unit_of(by_ipc ? Sharing::ipc : Sharing::vmm, device);
+  const Sharing sharing = sharing_of(file);
+  const auto unit = unit_of(sharing, device);
   if (!unit.ok()) return unit.status();
   const std::size_t wanted = rounded(bytes, unit.value());
   OwnedAllocation held =
-      by_ipc ? import_ipc(device, file, wanted) : import_vmm(device, file, wanted);
+      sharing == Sharing::ipc ? import_ipc(device, file, wanted) : import_vmm(device, file, wanted);
   if (!held.ok()) return held.status();
   memory.held_ = std::move(held).value();
   return memory;

@@ -11,12 +11,13 @@
 
 namespace sluice::memory {
 
-/// How GPU memory is shared: as vmm_memory.hpp or ipc_memory.hpp say. `best`: what SLUICE_CUDA_MEMORY
+/// How GPU memory is shared: as vmm_memory.hpp (vmm: files) or ipc_memory.hpp say. `best`: what SLUICE_CUDA_MEMORY
 /// names, else vmm where there is it, else ipc. Ranks may differ in it.
-enum class Sharing : std::uint8_t { best, vmm, ipc };
+enum class Sharing : std::uint8_t { best, vmm, ipc, fabric };
 
 /// GPU memory that other processes, and other GPUs, can map; handed over as file descriptors. Owns its
-/// mapping; the memory goes when nobody maps it any more and no descriptor is open. Empty for 0 bytes.
+/// mapping; the memory goes when nobody maps it any more and no descriptor is open (which does not count with fabric).
+/// Empty for 0 bytes.
 ///
 /// The destructor unmaps: no work that uses the memory may be under way on the GPU.
 class DeviceMemory {

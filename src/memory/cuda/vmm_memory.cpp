@@ -3,13 +3,17 @@
 
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <string>
 #include <utility>
 
+#include "base/system_error.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
 #include "memory/cuda/driver.hpp"
+#include "memory/mapping.hpp"
 
 namespace sluice::memory {
 namespace {
@@ -28,10 +32,29 @@ CUmemLocation location_of(int device) noexcept {
   return location;
 }
 
-CUmemAllocationProp properties_of(int device) noexcept {
+CUmemAllocationHandleType type_of(VmmHandle kind) noexcept {
+  return kind == VmmHandle::fabric ? CU_MEM_HANDLE_TYPE_FABRIC
+                                   : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+}
+
+/// What lies in the file of a fabric handle.
+struct FabricTicket {
+  static constexpr std::uint64_t kMagic = 0x31'62'61'66'69'75'6C'73;  // "sluifab1"
+
+  std::uint64_t magic = kMagic;
+  CUmemFabricHandle handle = {};
+};
+
+/// False: there is none.
+bool read_ticket(const base::Descriptor& file, FabricTicket& ticket) noexcept {
+  return ::pread(file.number(), &ticket, sizeof(ticket), 0) == sizeof(ticket) &&
+         ticket.magic == FabricTicket::kMagic;
+}
+
+CUmemAllocationProp properties_of(int device, VmmHandle kind) noexcept {
   CUmemAllocationProp properties{};
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.requestedHandleTypes = type_of(kind);
   properties.location = location_of(device);
   return properties;
 }
@@ -40,14 +63,20 @@ struct Need {
   CUdevice_attribute attribute;
   const char* words;
 };
-constexpr Need kNeeds[] = {
-    {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "virtual memory management"},
-    {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-     "memory handles that are file descriptors"},
-};
+constexpr Need kManagement = {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                              "virtual memory management"};
+constexpr Need kFiles = {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                         "memory handles that are file descriptors"};
+constexpr Need kFabric = {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+                          "memory handles for a fabric"};
 
 // More than the GPU has is too little memory, whatever the driver calls it.
-Status create_status(CUresult result, int device, std::size_t bytes) {
+Status create_status(CUresult result, int device, std::size_t bytes, VmmHandle kind) {
+  if (result == CUDA_ERROR_NOT_PERMITTED && kind == VmmHandle::fabric) {
+    return Status(StatusCode::unavailable,
+                  "memory handles for a fabric are not granted to this process on " +
+                      gpu_text(device) + ": the driver's IMEX service has no channel for it");
+  }
   std::size_t free = 0;
   std::size_t total = 0;
   const cudaError_t asked = cudaMemGetInfo(&free, &total);
@@ -61,8 +90,8 @@ Status create_status(CUresult result, int device, std::size_t bytes) {
 /// Owns a handle of the driver and its mapping.
 class Vmm final : public SharedAllocation {
  public:
-  Vmm(int device, CUmemGenericAllocationHandle handle) noexcept
-      : device_(device), handle_(handle) {}
+  Vmm(int device, VmmHandle kind, CUmemGenericAllocationHandle handle) noexcept
+      : device_(device), kind_(kind), handle_(handle) {}
   ~Vmm() override {
     const Driver& driver = *Driver::get().value();
     if (mapped_) (void)driver.unmap(address_, bytes_);
@@ -79,6 +108,7 @@ class Vmm final : public SharedAllocation {
 
  private:
   int device_;
+  VmmHandle kind_;
   CUmemGenericAllocationHandle handle_;  // What follows is undone in the reverse order.
   CUdeviceptr address_ = 0;
   std::size_t bytes_ = 0;  // Reserved at address_.
@@ -111,12 +141,19 @@ Status Vmm::map(std::size_t bytes, const char* what) {
 }
 
 Result<base::Descriptor> Vmm::share() const {
+  const std::string what =
+      "cannot share " + std::to_string(bytes_) + " bytes of " + gpu_text(device_) + "'s memory";
   int number = -1;
-  const CUresult result = Driver::get().value()->export_handle(
-      &number, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-  if (result != CUDA_SUCCESS) {
-    return cuda_status(result, "cannot share " + std::to_string(bytes_) + " bytes of " +
-                                   gpu_text(device_) + "'s memory");
+  FabricTicket ticket;
+  void* const to = kind_ == VmmHandle::fabric ? static_cast<void*>(&ticket.handle) : &number;
+  const CUresult result = Driver::get().value()->export_handle(to, handle_, type_of(kind_), 0);
+  if (result != CUDA_SUCCESS) return cuda_status(result, what);
+  if (kind_ == VmmHandle::fabric) {
+    auto file = create_memory_file(sizeof(ticket), true);
+    if (file && ::pwrite(file->number(), &ticket, sizeof(ticket), 0) != sizeof(ticket)) {
+      return base::system_status(errno, what);
+    }
+    return file;
   }
   base::Descriptor file(number);
   (void)::fcntl(file.number(), F_SETFD, FD_CLOEXEC);
@@ -125,7 +162,7 @@ Result<base::Descriptor> Vmm::share() const {
 
 }  // namespace
 
-Status check_vmm(int device) {
+Status check_vmm(int device, VmmHandle kind) {
   const auto driver = Driver::get();
   if (!driver.ok()) return driver.status();
   CUdevice number{};
@@ -133,7 +170,7 @@ Status check_vmm(int device) {
   if (Status status = cuda_status((*driver)->device_get(&number, device), asked); !status.ok()) {
     return status;
   }
-  for (const Need& need : kNeeds) {
+  for (const Need& need : {kManagement, kind == VmmHandle::fabric ? kFabric : kFiles}) {
     int supported = 0;
     const CUresult result = (*driver)->device_get_attribute(&supported, need.attribute, number);
     if (Status status = cuda_status(result, asked); !status.ok()) return status;
@@ -145,8 +182,8 @@ Status check_vmm(int device) {
   return {};
 }
 
-Result<std::size_t> vmm_granularity(int device) {
-  const CUmemAllocationProp properties = properties_of(device);
+Result<std::size_t> vmm_granularity(int device, VmmHandle kind) {
+  const CUmemAllocationProp properties = properties_of(device, kind);
   std::size_t bytes = 0;
   const CUresult result =
       Driver::get().value()->granularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
@@ -156,31 +193,39 @@ Result<std::size_t> vmm_granularity(int device) {
   return bytes;
 }
 
-OwnedAllocation create_vmm(int device, std::size_t bytes) {
-  const CUmemAllocationProp properties = properties_of(device);
+OwnedAllocation create_vmm(int device, std::size_t bytes, VmmHandle kind) {
+  const CUmemAllocationProp properties = properties_of(device, kind);
   CUmemGenericAllocationHandle handle = 0;
   if (const CUresult result = Driver::get().value()->create(&handle, bytes, &properties, 0);
       result != CUDA_SUCCESS) {
-    return create_status(result, device, bytes);
+    return create_status(result, device, bytes, kind);
   }
-  auto memory = std::make_unique<Vmm>(device, handle);
+  auto memory = std::make_unique<Vmm>(device, kind, handle);
   if (Status status = memory->map(bytes, "its own memory"); !status.ok()) return status;
   return std::unique_ptr<SharedAllocation>(std::move(memory));
 }
 
 OwnedAllocation import_vmm(int device, const base::Descriptor& file, std::size_t bytes) {
   CUmemGenericAllocationHandle handle = 0;
+  FabricTicket ticket;
+  const VmmHandle kind = read_ticket(file, ticket) ? VmmHandle::fabric : VmmHandle::file;
   // The driver's interface takes the number of a descriptor in place of a pointer.
-  void* const number = reinterpret_cast<void*>(static_cast<std::uintptr_t>(file.number()));
-  if (const CUresult result = Driver::get().value()->import_handle(
-          &handle, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  void* const from = kind == VmmHandle::fabric
+                         ? static_cast<void*>(&ticket.handle)
+                         : reinterpret_cast<void*>(static_cast<std::uintptr_t>(file.number()));
+  if (const CUresult result = Driver::get().value()->import_handle(&handle, from, type_of(kind));
       result != CUDA_SUCCESS) {
     return cuda_status(result, "cannot import " + std::to_string(bytes) +
                                    " bytes of GPU memory for " + gpu_text(device));
   }
-  auto memory = std::make_unique<Vmm>(device, handle);
+  auto memory = std::make_unique<Vmm>(device, kind, handle);
   if (Status status = memory->map(bytes, "a peer's memory"); !status.ok()) return status;
   return std::unique_ptr<SharedAllocation>(std::move(memory));
+}
+
+VmmHandle vmm_handle_of(const base::Descriptor& file) noexcept {
+  FabricTicket ticket;
+  return read_ticket(file, ticket) ? VmmHandle::fabric : VmmHandle::file;
 }
 
 }  // namespace sluice::memory
