@@ -179,9 +179,10 @@ __device__ __forceinline__ int take_records(const Receipt& r, int first, int war
 template <int kSpan, typename Encoder>
 __device__ __noinline__ void finish_slowly(Late late, Shared& shared, int first, int warps,
                                            bool drop) {
+  constexpr bool kFew = Encoder::kCommon && kSpan == 1;
   const Receipt r = receipt_of(late);
   auto* const memory = reinterpret_cast<std::int32_t*>(shared_memory);
-  const bool numbered = needs_bases < Encoder::kCommon && kSpan == 1 > (r);
+  const bool numbered = needs_bases<kFew>(r);
   if (shared.crew.keeper >= 0) {
     keep_slowly(late, shared, memory, numbered, drop);
   } else if (shared.behind) {

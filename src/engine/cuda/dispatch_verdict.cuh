@@ -75,7 +75,7 @@ __device__ __forceinline__ void note_weary(const Receipt& r) {
   atomicCAS(&r.note->weary_since, 0ULL,
             static_cast<unsigned long long>(since != 0 ? since : now_ns()));
 }
-/// When the first of the block was, after note_weary(); or 0.
+/// When the first of the block was, or 0: not after note_weary().
 __device__ __forceinline__ std::uint64_t weary_since(const Receipt& r) {
   return atomicCAS(&r.note->weary_since, 0ULL, 0ULL);
 }
