@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
 // Memory and devices of the simulated GPU. A GPU's memory is the host's, but for what CUDA says of it.
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,63 +13,24 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <new>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "gpu_simulator/device_list.hpp"
+#include "ranges.hpp"
 #include "streams.hpp"
 
 namespace {
 
+using gpu_simulator::BlockHandle;
+using gpu_simulator::kTotalBytes;
+using gpu_simulator::Ranges;
 using gpu_simulator::stream_of;
 
-constexpr std::size_t kTotalBytes = std::size_t{16} << 30;
-constexpr std::size_t kGranularity = std::size_t{64} << 10;
 constexpr std::size_t kAlignment = 256;
 constexpr std::size_t kFilledBytes = std::size_t{4} << 20;
 
 thread_local int device_of_thread = 0;
-
-/// Memory that CUDA knows. Never destroyed.
-class Ranges {
- public:
-  static Ranges& instance() {
-    static Ranges* const ranges = new Ranges;
-    return *ranges;
-  }
-  void insert(const void* at, std::size_t bytes, cudaMemoryType type) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    ranges_[address(at)] = {bytes, type, device_of_thread};
-  }
-  void erase(const void* at) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    ranges_.erase(address(at));
-  }
-  cudaPointerAttributes find(const void* at) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    auto range = ranges_.upper_bound(address(at));
-    if (range == ranges_.begin()) return {cudaMemoryTypeUnregistered, -1, nullptr};
-    --range;
-    const Range& found = range->second;
-    if (address(at) - range->first >= found.bytes) return {cudaMemoryTypeUnregistered, -1, nullptr};
-    return {found.type, found.device, const_cast<void*>(at)};
-  }
-
- private:
-  struct Range {
-    std::size_t bytes;
-    cudaMemoryType type;
-    int device;
-  };
-  static std::uintptr_t address(const void* at) noexcept {
-    return reinterpret_cast<std::uintptr_t>(at);
-  }
-
-  std::mutex mutex_;
-  std::map<std::uintptr_t, Range> ranges_;
-};
 
 cudaError_t take(void** memory, std::size_t bytes, cudaMemoryType type) {
   *memory = std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
@@ -88,6 +47,11 @@ void give(void* memory) {
 
 }  // namespace
 
+int gpu_simulator::open_block(const BlockHandle& what) {
+  const std::string name =
+      "/proc/" + std::to_string(what.owner) + "/fd/" + std::to_string(what.file);
+  return ::open(name.c_str(), O_RDWR | O_CLOEXEC);
+}
 int gpu_simulator::current_device() noexcept {
   return device_of_thread;
 }
@@ -171,12 +135,6 @@ struct Blocks {
   std::map<void*, Opened> opened;
 };
 
-/// What an IPC handle says.
-struct BlockHandle {
-  pid_t owner;
-  int file;
-  std::size_t bytes;
-};
 static_assert(sizeof(BlockHandle) <= sizeof(cudaIpcMemHandle_t));
 
 cudaError_t take_block(void** memory, std::size_t bytes) {
@@ -245,9 +203,7 @@ cudaError_t cudaIpcOpenMemHandle(void** memory, cudaIpcMemHandle_t handle, unsig
     *memory = at;
     return cudaSuccess;
   }
-  const std::string name =
-      "/proc/" + std::to_string(what.owner) + "/fd/" + std::to_string(what.file);
-  const int file = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
+  const int file = gpu_simulator::open_block(what);
   if (file < 0) return cudaErrorInvalidValue;
   void* const at = ::mmap(nullptr, what.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   (void)::close(file);
@@ -322,180 +278,4 @@ cudaError_t cudaMemsetAsync(void* at, int value, std::size_t bytes, cudaStream_t
 }
 cudaError_t cudaMemset(void* at, int value, std::size_t bytes) {
   return cudaMemsetAsync(at, value, bytes, nullptr);
-}
-
-// The driver: memory that processes hand each other is a file in memory.
-namespace {
-
-struct Allocation {
-  int file;
-  std::size_t bytes;
-  CUmemAllocationHandleType type;
-};
-
-Allocation* allocation_of(CUmemGenericAllocationHandle handle) {
-  return reinterpret_cast<Allocation*>(handle);
-}
-void* pointer_of(CUdeviceptr address) {
-  return reinterpret_cast<void*>(address);
-}
-
-CUresult error_name(CUresult error, const char** name) {
-  *name = cudaGetErrorName(static_cast<cudaError_t>(error));
-  return CUDA_SUCCESS;
-}
-CUresult error_string(CUresult error, const char** words) {
-  *words = cudaGetErrorString(static_cast<cudaError_t>(error));
-  return CUDA_SUCCESS;
-}
-CUresult context_get_current(CUcontext* context) {
-  *context = reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device_of_thread) + 1);
-  return CUDA_SUCCESS;
-}
-CUresult context_set_current(CUcontext context) {
-  if (context != nullptr) {
-    device_of_thread = static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1;
-  }
-  return CUDA_SUCCESS;
-}
-CUresult device_get(CUdevice* device, int ordinal) {
-  *device = ordinal;
-  return CUDA_SUCCESS;
-}
-CUresult device_get_attribute(int* value, CUdevice_attribute /*attribute*/, CUdevice /*device*/) {
-  *value = 1;
-  return CUDA_SUCCESS;
-}
-CUresult granularity(std::size_t* bytes, const CUmemAllocationProp* /*properties*/,
-                     CUmemAllocationGranularity_flags /*flags*/) {
-  *bytes = kGranularity;
-  return CUDA_SUCCESS;
-}
-CUresult handle_of(int file, std::size_t bytes, CUmemAllocationHandleType type,
-                   CUmemGenericAllocationHandle* handle) {
-  auto* const allocation = new (std::nothrow) Allocation{file, bytes, type};
-  if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  *handle = reinterpret_cast<CUmemGenericAllocationHandle>(allocation);
-  return CUDA_SUCCESS;
-}
-CUresult create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
-                const CUmemAllocationProp* properties, unsigned long long /*flags*/) {
-  if (bytes > kTotalBytes) return CUDA_ERROR_OUT_OF_MEMORY;
-  const int file = ::memfd_create("sluice-simulated-gpu", MFD_CLOEXEC);
-  if (file < 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (::ftruncate(file, static_cast<off_t>(bytes)) != 0) {
-    (void)::close(file);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  return handle_of(file, bytes, properties->requestedHandleTypes, handle);
-}
-CUresult release(CUmemGenericAllocationHandle handle) {
-  Allocation* const allocation = allocation_of(handle);
-  (void)::close(allocation->file);
-  delete allocation;
-  return CUDA_SUCCESS;
-}
-CUresult address_reserve(CUdeviceptr* address, std::size_t bytes, std::size_t /*alignment*/,
-                         CUdeviceptr /*wanted*/, unsigned long long /*flags*/) {
-  void* const at =
-      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  *address = reinterpret_cast<CUdeviceptr>(at);
-  return CUDA_SUCCESS;
-}
-CUresult address_free(CUdeviceptr address, std::size_t bytes) {
-  return ::munmap(pointer_of(address), bytes) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-CUresult map(CUdeviceptr address, std::size_t bytes, std::size_t offset,
-             CUmemGenericAllocationHandle handle, unsigned long long /*flags*/) {
-  const Allocation* const allocation = allocation_of(handle);
-  if (offset + bytes > allocation->bytes) return CUDA_ERROR_INVALID_VALUE;
-  void* const at = ::mmap(pointer_of(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
-                          allocation->file, static_cast<off_t>(offset));
-  if (at == MAP_FAILED) return CUDA_ERROR_INVALID_VALUE;
-  Ranges::instance().insert(at, bytes, cudaMemoryTypeDevice);
-  return CUDA_SUCCESS;
-}
-CUresult unmap(CUdeviceptr address, std::size_t bytes) {
-  Ranges::instance().erase(pointer_of(address));
-  void* const at = ::mmap(pointer_of(address), bytes, PROT_NONE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-  return at == MAP_FAILED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-CUresult set_access(CUdeviceptr address, std::size_t bytes, const CUmemAccessDesc* /*access*/,
-                    std::size_t /*count*/) {
-  return ::mprotect(pointer_of(address), bytes, PROT_READ | PROT_WRITE) == 0
-             ? CUDA_SUCCESS
-             : CUDA_ERROR_INVALID_VALUE;
-}
-CUresult export_handle(void* to, CUmemGenericAllocationHandle handle,
-                       CUmemAllocationHandleType type, unsigned long long /*flags*/) {
-  const Allocation& allocation = *allocation_of(handle);
-  if (type != allocation.type) return CUDA_ERROR_INVALID_VALUE;
-  if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-    const BlockHandle what{::getpid(), allocation.file, allocation.bytes};
-    std::memcpy(to, &what, sizeof(what));
-    return CUDA_SUCCESS;
-  }
-  const int copy = ::dup(allocation.file);
-  if (copy < 0) return CUDA_ERROR_INVALID_VALUE;
-  *static_cast<int*>(to) = copy;
-  return CUDA_SUCCESS;
-}
-CUresult import_handle(CUmemGenericAllocationHandle* handle, void* from,
-                       CUmemAllocationHandleType type) {
-  int copy = -1;
-  if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-    BlockHandle what{};
-    std::memcpy(&what, from, sizeof(what));
-    const std::string name =
-        "/proc/" + std::to_string(what.owner) + "/fd/" + std::to_string(what.file);
-    copy = ::open(name.c_str(), O_RDWR | O_CLOEXEC);
-  } else {
-    copy = ::dup(static_cast<int>(reinterpret_cast<std::uintptr_t>(from)));
-  }
-  struct stat about {};
-  if (copy < 0) return CUDA_ERROR_INVALID_VALUE;
-  if (::fstat(copy, &about) != 0) {
-    (void)::close(copy);
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  return handle_of(copy, static_cast<std::size_t>(about.st_size), type, handle);
-}
-
-struct Entry {
-  std::string_view name;
-  void* function;
-};
-const Entry kEntries[] = {
-    {"cuGetErrorName", reinterpret_cast<void*>(error_name)},
-    {"cuGetErrorString", reinterpret_cast<void*>(error_string)},
-    {"cuCtxGetCurrent", reinterpret_cast<void*>(context_get_current)},
-    {"cuCtxSetCurrent", reinterpret_cast<void*>(context_set_current)},
-    {"cuDeviceGet", reinterpret_cast<void*>(device_get)},
-    {"cuDeviceGetAttribute", reinterpret_cast<void*>(device_get_attribute)},
-    {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(granularity)},
-    {"cuMemCreate", reinterpret_cast<void*>(create)},
-    {"cuMemRelease", reinterpret_cast<void*>(release)},
-    {"cuMemAddressReserve", reinterpret_cast<void*>(address_reserve)},
-    {"cuMemAddressFree", reinterpret_cast<void*>(address_free)},
-    {"cuMemMap", reinterpret_cast<void*>(map)},
-    {"cuMemUnmap", reinterpret_cast<void*>(unmap)},
-    {"cuMemSetAccess", reinterpret_cast<void*>(set_access)},
-    {"cuMemExportToShareableHandle", reinterpret_cast<void*>(export_handle)},
-    {"cuMemImportFromShareableHandle", reinterpret_cast<void*>(import_handle)}};
-
-}  // namespace
-
-cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function,
-                                             unsigned /*version*/, unsigned long long /*flags*/,
-                                             cudaDriverEntryPointQueryResult* answer) {
-  for (const Entry& entry : kEntries) {
-    if (entry.name != name) continue;
-    *function = entry.function;
-    *answer = cudaDriverEntryPointSuccess;
-    return cudaSuccess;
-  }
-  *answer = cudaDriverEntryPointSymbolNotFound;
-  return cudaSuccess;
 }

@@ -7,14 +7,13 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <limits>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/background_thread.hpp"
-#include "codec/row_kernels.hpp"
+#include "engine/cuda/arguments.hpp"
 #include "engine/cuda/device_buffers.hpp"
 #include "engine/cuda/kernels.hpp"
 #include "engine/cuda/profile.hpp"
@@ -30,41 +29,6 @@ namespace {
 
 using memory::cuda_status;
 using memory::DeviceGuard;
-
-std::uint64_t timeout_of(std::chrono::nanoseconds timeout) noexcept {
-  return timeout.count() < 0
-             ? 0
-             : static_cast<std::uint64_t>(std::max<std::int64_t>(timeout.count(), 1));
-}
-
-std::uint32_t hash(std::initializer_list<std::uint64_t> values) noexcept {
-  std::uint32_t h = 1;
-  for (const std::uint64_t value : values) {
-    h = mix(mix(h, static_cast<std::uint32_t>(value)), static_cast<std::uint32_t>(value >> 32));
-  }
-  return h;
-}
-
-template <typename Void>
-Grid grid_of(const BasicTensorView<Void>& view) noexcept {
-  const auto element = static_cast<std::int64_t>(size_of(view.dtype));
-  Grid grid;
-  grid.base = static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(view.data)));
-  grid.row_stride = view.strides[view.dims == 3 ? 1 : 0] * element;
-  grid.element_stride =
-      view.strides[static_cast<std::size_t>(std::max(view.dims, 1)) - 1] * element;
-  if (view.dims == 3 && view.strides[0] != view.shape[1] * view.strides[1]) {
-    grid.slab_rows = static_cast<std::int32_t>(view.shape[1]);
-    grid.slab_stride = view.strides[0] * element;
-  }
-  return grid;
-}
-
-/// Whether all rows start at multiples of 16 bytes.
-bool aligned(const Grid& grid) noexcept {
-  return reinterpret_cast<std::uintptr_t>(grid.base) % 16 == 0 && grid.row_stride % 16 == 0 &&
-         grid.slab_stride % 16 == 0;
-}
 
 /// Peers that have died, written where waiting kernels look now and then.
 class DeathWatch {
@@ -127,7 +91,7 @@ class CudaEngine final : public Engine {
   std::uint64_t send_dispatch(const DispatchSend& request) override {
     auto& pending = dispatches_[slot(++dispatches_sent_)];
     pending.request = request;
-    pending.args = dispatch_args(request);
+    pending.args = dispatch_args(known_, request);
     pending.args.saved = static_cast<SavedRoutes*>(resources_.saved.get()) +
                          dispatches_sent_ % static_cast<std::uint64_t>(config_.options.in_flight);
     pending.sent = !request.whole;
@@ -158,7 +122,7 @@ class CudaEngine final : public Engine {
       received.handle = outputs.handle;
       args.handle_copy = static_cast<std::byte*>(outputs.handle.data());
     }
-    args.header = known_header(args);
+    args.header = header_of(known_, args);
     const Status launched = run(args, pending.sent ? outputs.stream : request.stream);
     if (order_.capturing()) {
       captured_rows_.push_back(received.owner);
@@ -173,7 +137,7 @@ class CudaEngine final : public Engine {
   std::uint64_t send_combine(const CombineSend& request) override {
     auto& pending = combines_[slot(++combines_sent_)];
     pending.request = request;
-    pending.args = combine_args(request);
+    pending.args = combine_args(known_, request);
     pending.sent = !request.whole;
     if (pending.sent) {
       pending.args.halves = {true, false};
@@ -250,102 +214,10 @@ class CudaEngine final : public Engine {
  private:
   static std::size_t slot(std::uint64_t number) noexcept { return number % kMaxInFlight; }
 
-  DispatchArgs dispatch_args(const DispatchSend& request) const {
-    DispatchArgs args;
-    args.geometry = resources_.geometry;
-    args.timeout_ns = timeout_of(request.timeout);
-    args.refused = request.refused;
-    args.rows = request.rows;
-    args.cached = request.cached.given();
-    args.layout = request.placement.layout;
-    args.alignment = request.placement.alignment;
-    args.capacity = request.placement.capacity;
-    args.handle_layout = handle_layout_;
-    args.codec = request.codec;
-    const int hidden = config_.shape.hidden;
-    args.units_divisor = Divisor((hidden + window::kUnitElements - 1) / window::kUnitElements);
-    args.row_bytes = static_cast<int>(codec::row_bytes(request.codec, hidden));
-    const bool fp8 = request.codec.kind == CodecKind::fp8;
-    if (fp8) {
-      args.scale_packets = window::scale_packets_per_unit(
-          request.codec.group, request.codec.scale_form == ScaleForm::ue8m0 ? 1 : 4);
-    }
-    args.scale_words = static_cast<int>(codec::scale_bytes(request.codec, hidden) / 4);
-    args.record_packets = args.row_bytes / static_cast<int>(window::kPacketBytes) +
-                          static_cast<int>(args.units_divisor.divisor) * args.scale_packets;
-    args.signature = hash(
-        {static_cast<std::uint64_t>(args.layout), static_cast<std::uint64_t>(request.codec.kind),
-         fp8 ? static_cast<std::uint64_t>(request.codec.scale_form) : 0,
-         fp8 ? static_cast<std::uint64_t>(request.codec.group) : 0,
-         static_cast<std::uint64_t>(args.capacity), static_cast<std::uint64_t>(args.alignment),
-         args.rows ? 1U : 0U, args.cached ? 1U : 0U});
-    if (request.refused) return args;
-    if (request.rows) {
-      args.x = grid_of(request.x);
-      args.x_dtype = request.x.dtype;
-      args.aligned = aligned(args.x);
-      args.tokens = static_cast<int>(request.x.shape[0]);
-    } else {
-      args.tokens = static_cast<int>(request.topk_ids.shape[0]);
-    }
-    if (args.cached) {
-      auto* const handle = static_cast<std::byte*>(request.cached.data());
-      args.handle = handle;
-      args.ids = handle + handle_layout_.topk_ids;
-      args.ids_stride[0] = config_.shape.top_k;
-      args.ids_stride[1] = 1;
-      return args;
-    }
-    args.ids = request.topk_ids.data;
-    args.ids64 = request.topk_ids.dtype == DType::i64;
-    std::copy_n(request.topk_ids.strides.begin(), 2, args.ids_stride);
-    if (request.topk_weights.given()) {
-      args.weights_given = true;
-      args.weights = static_cast<const float*>(request.topk_weights.data);
-      std::copy_n(request.topk_weights.strides.begin(), 2, args.weights_stride);
-    }
-    if (request.mask.given()) {
-      args.mask = static_cast<const std::uint8_t*>(request.mask.data);
-      args.mask_stride[0] = request.mask.strides[0];
-      args.mask_stride[1] = request.mask.dims == 2 ? request.mask.strides[1] : 0;
-    }
-    return args;
-  }
-
-  /// Of the handle that a dispatch makes.
-  window::HandleHeader known_header(const DispatchArgs& args) const {
-    window::HandleHeader header;
-    header.magic = window::kHandleMagic;
-    header.fingerprint = config_.fingerprint;
-    header.ranks = config_.ranks;
-    header.rank = config_.rank;
-    header.top_k = config_.shape.top_k;
-    header.local_experts = config_.local_experts();
-    header.max_tokens = config_.tokens_max;
-    header.tokens = args.refused ? 0 : args.tokens;
-    header.refused = args.drop ? 1 : 0;
-    header.weights_given = args.weights_given ? 1 : 0;
-    header.layout = static_cast<std::uint8_t>(args.layout);
-    header.alignment = args.alignment;
-    header.capacity = args.capacity;
-    return header;
-  }
-
   Handle take_handle(const Handle& given) {
     if (given.given()) return given;
     std::shared_ptr<void> memory = handles_.take(handle_layout_.bytes);
     return memory == nullptr ? Handle() : Handle(memory, handle_layout_.bytes, Device::cuda);
-  }
-
-  /// Rows that a dispatch may bring at most.
-  std::int64_t rows_max(const routing::RowPlacement& placement) const noexcept {
-    const std::int64_t experts = config_.local_experts();
-    const std::int64_t records = std::int64_t{config_.ranks} * config_.tokens_max;
-    if (placement.layout == Layout::expert_slab) return experts * placement.capacity;
-    if (placement.capacity > 0) return placement.capacity;
-    if (placement.layout == Layout::rank_major) return records;
-    return records * std::min<std::int64_t>(config_.shape.top_k, experts) +
-           experts * (placement.alignment - 1);
   }
 
   void take_rows(const DispatchOutputs& outputs, const DispatchSend& request, Received& received,
@@ -353,7 +225,7 @@ class CudaEngine final : public Engine {
     Result<ReceiveBuffers> buffers =
         resolve_buffers(outputs,
                         {request.placement, config_.local_experts(), config_.shape.hidden,
-                         request.codec, rows_max(request.placement), Device::cuda},
+                         request.codec, rows_max(known_, request.placement), Device::cuda},
                         [&](std::size_t bytes) { return rows_.take(bytes); });
     if (!buffers) {
       received.status = buffers.status();
@@ -363,84 +235,7 @@ class CudaEngine final : public Engine {
     received.rows = buffers->rows;
     received.scales = buffers->scales;
     received.owner = std::move(buffers->owner);
-    args.out = grid_of(received.rows);
-    args.aligned = args.aligned && aligned(args.out);
-    if (received.scales.given()) {
-      args.scales = grid_of(received.scales);
-      args.whole_scales = request.codec.scale_form != ScaleForm::ue8m0 && aligned(args.scales) &&
-                          args.scales.element_stride == 4 &&
-                          window::kUnitElements / request.codec.group * 4 == window::kPacketBytes &&
-                          config_.shape.hidden % window::kUnitElements == 0;
-    }
-    args.zero_padding = outputs.zero_padding;
-    args.stored_rows = received.rows.dims == 3 ? received.rows.shape[0] * received.rows.shape[1]
-                                               : received.rows.shape[0];
-  }
-
-  CombineArgs combine_args(const CombineSend& request) const {
-    CombineArgs args;
-    args.geometry = resources_.geometry;
-    args.timeout_ns = timeout_of(request.timeout);
-    args.refused = request.refused;
-    args.handle_layout = handle_layout_;
-    args.single = request.reduce == Reduce::single;
-    args.plain_sum = request.plain_sum;
-    args.codec = codec::row_dtype({request.codec, ScaleForm::f32, 128});
-    args.signature = hash({static_cast<std::uint64_t>(args.codec), args.single ? 1U : 0U,
-                           args.plain_sum ? 1U : 0U, request.weights.given() ? 1U : 0U,
-                           request.row_weights.given() ? 1U : 0U});
-    if (request.handle.given()) args.handle = static_cast<const std::byte*>(request.handle.data());
-    if (request.refused) return args;
-    if (request.y.given()) {
-      args.y = grid_of(request.y);
-      args.y_slabs = request.y.dims == 3;
-      args.y_rows = request.y.shape[args.y_slabs ? 1 : 0];
-      const std::int64_t slabs = args.y_slabs ? request.y.shape[0] : 1;
-      args.y_last_row = static_cast<int>(
-          std::min<std::int64_t>(slabs * args.y_rows - 1, std::numeric_limits<int>::max()));
-      args.y_dtype = request.y.dtype;
-      args.aligned = aligned(args.y);
-    }
-    if (request.weights.given()) {
-      args.weights_given = true;
-      args.weights_tokens = static_cast<int>(request.weights.shape[0]);
-      args.weights = static_cast<const float*>(request.weights.data);
-      std::copy_n(request.weights.strides.begin(), 2, args.weights_stride);
-    }
-    if (request.row_weights.given()) {
-      args.row_weights_rows = request.row_weights.shape[0];
-      args.row_weights = static_cast<const float*>(request.row_weights.data);
-      std::copy_n(request.row_weights.strides.begin(), 2, args.row_weights_stride);
-    }
-    return args;
-  }
-
-  /// Tokens that the host knows of when it does not know `out`.
-  static int weights_tokens(const CombineSend& request) noexcept {
-    return request.weights.given() ? static_cast<int>(request.weights.shape[0]) : 0;
-  }
-
-  static void set_outputs(const TensorView& out, const CombineOutputs& outputs, CombineArgs& args) {
-    args.out = grid_of(out);
-    args.out_dtype = out.dtype;
-    args.aligned = args.aligned && aligned(args.out);
-    const auto add = [&](const ConstTensorView& view) {
-      args.extra[args.extras] = grid_of(view);
-      args.extra_dtype[args.extras] = view.dtype;
-      args.aligned = args.aligned && aligned(args.extra[args.extras]);
-      ++args.extras;
-    };
-    for (const ConstTensorView& shared : outputs.shared_results) add(shared);
-    for (const ConstTensorView& bias : outputs.biases) add(bias);
-    if (outputs.surviving_weight.given()) {
-      args.surviving_weight = static_cast<float*>(outputs.surviving_weight.data);
-      args.surviving_stride = outputs.surviving_weight.strides[0];
-    }
-    if (outputs.weights_home.given()) {
-      args.weights_home = static_cast<float*>(outputs.weights_home.data);
-      std::copy_n(outputs.weights_home.strides.begin(), 2, args.weights_home_stride);
-    }
-    args.renormalize = outputs.renormalize;
+    set_rows(known_, request, received, outputs.zero_padding, args);
   }
 
   /// Tokens up to which the kernels for few are used: small pieces for many warps.
@@ -542,6 +337,7 @@ class CudaEngine final : public Engine {
   DeviceBuffers rows_;
   DeviceBuffers handles_;
   window::HandleLayout handle_layout_;
+  Known known_{config_, resources_.geometry, handle_layout_};
   std::array<Pending<DispatchArgs, DispatchSend>, kMaxInFlight> dispatches_;
   std::array<Pending<CombineArgs, CombineSend>, kMaxInFlight> combines_;
   std::uint64_t dispatches_sent_ = 0;

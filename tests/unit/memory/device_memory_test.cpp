@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <string>
 #include <thread>
@@ -216,6 +217,18 @@ TEST_P(DeviceMemoryShared, WhatCannotBeIsAStatusAndLeaksNothing) {
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none->base(), nullptr);
 }
+
+#if SLUICE_CUDA_SIMULATED
+TEST(DeviceMemory, FabricHandlesThatAreNotGrantedAreAStatus) {
+  ASSERT_EQ(::setenv("SLUICE_SIMULATOR_NO_FABRIC", "1", 1), 0);
+  const auto refused = DeviceMemory::create(0, 4096, 0, Sharing::fabric);
+  ASSERT_EQ(::unsetenv("SLUICE_SIMULATOR_NO_FABRIC"), 0);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::unavailable);
+  EXPECT_NE(refused.status().message().find("IMEX"), std::string::npos);
+  EXPECT_TRUE(DeviceMemory::create(0, 4096, 0, Sharing::vmm).ok());
+}
+#endif
 
 TEST(DeviceGuard, RestoresTheDeviceBefore) {
   SLUICE_SKIP_WITHOUT_GPU();
