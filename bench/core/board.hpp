@@ -24,7 +24,7 @@ struct alignas(64) Gate {
 
 /// What one rank leaves for the report, besides its samples.
 struct RankRecord {
-  static constexpr int kContestantsMax = 5;
+  static constexpr int kContestantsMax = 7;
   double dispatch_wire_bytes[kContestantsMax] = {};  ///< Mean of one operation.
   double combine_wire_bytes[kContestantsMax] = {};
   std::int64_t wrong[kContestantsMax] = {};

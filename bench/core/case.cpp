@@ -142,7 +142,7 @@ Status Case::settle() {
         in_range("--slab-rows", slab_rows, 0, std::int64_t{kMaxRanks} * kMaxTokens),
         in_range("--sets", sets, 1, 1024), in_range("--iterations", iterations, 1, 1'000'000),
         in_range("--warmup", warmup, 0, 1'000'000), in_range("--chain", chain, 1, 10'000),
-        in_range("--singles", singles, 0, 1'000'000)}) {
+        in_range("--singles", singles, 0, 1'000'000), in_range("--late", late_us, 0, 1'000'000)}) {
     if (!status) return status;
   }
   if (hidden % kHiddenMultiple != 0) {

@@ -61,7 +61,8 @@ struct Case {
   int chain = 200;     ///< Operations of one graph, or of one round of plain launches.
   bool graphs = true;  ///< Time graphs.
   bool plain_launches = true;
-  int singles = 0;               ///< So many pairs are timed by themselves as well.
+  int singles = 0;  ///< So many pairs are timed by themselves as well.
+  int late_us = 0;  ///< By which ranks are late, to see what waiting costs; 0: not timed.
   std::optional<GemmSize> gemm;  ///< Is timed between the halves of operations.
   double deadline_s = 30.0;
 

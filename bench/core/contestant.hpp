@@ -22,6 +22,8 @@ enum class Role : std::uint8_t {
   peer,          ///< What ours is compared with.
   peer_variant,  ///< Compared with as well, but not what decides.
   floor,         ///< Parts of the peer's work alone.
+  late_all,      ///< Ours, where all ranks start every operation late.
+  late_one,      ///< Ours, where one rank does, another one each time.
   gemm,          ///< A GEMM, alone and between the halves of our operations; the last one.
 };
 

@@ -31,6 +31,11 @@ std::string gpu_text();
 Contestants launched(std::shared_ptr<QueuedContestant> contestant, Place& place,
                      const Case& bench_case);
 
+/// `ours`, before whose operations ranks do nothing for the case's late_us: all of them, or one after the other
+/// (`role` says which). All launch the same kernels. `place` must outlive it.
+std::shared_ptr<QueuedContestant> late_ranks(std::shared_ptr<SluiceContestant> ours, Place& place,
+                                             const Case& bench_case, int rank, Role role);
+
 /// The same job done the usual way, over NCCL, which is loaded from `library`. Collective. `place`
 /// must outlive it.
 Result<std::shared_ptr<QueuedContestant>> nccl_peer(World& world, const Workload& workload,

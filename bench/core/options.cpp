@@ -66,6 +66,10 @@ void BenchOptions::add_to(CLI::App& app) {
   app.add_option("--singles", c.singles,
                  "cuda: so many pairs of graphs timed one by one as well, by the device's clock")
       ->capture_default_str();
+  app.add_option("--late", c.late_us,
+                 "cuda: time operations as well that one rank after the other starts so many "
+                 "microseconds late, and such that all do: what it costs to have waited")
+      ->capture_default_str();
   app.add_option("--sets", c.sets, "Routings and data sets that rotate")->capture_default_str();
   app.add_option("--iterations", c.iterations, "Timed iterations")->capture_default_str();
   app.add_option("--warmup", c.warmup, "Iterations before them")->capture_default_str();
@@ -115,6 +119,9 @@ Status BenchOptions::parse_engine() {
   c.weights_at_combine = texts_.weights == "combine";
   if (c.singles > 0 && (c.engine == Device::cpu || !c.graphs)) {
     return bad("--singles goes with --engine cuda and --launch graph or both");
+  }
+  if (c.late_us > 0 && (c.engine == Device::cpu || !c.graphs)) {
+    return bad("--late goes with --engine cuda and --launch graph or both");
   }
   return {};
 }

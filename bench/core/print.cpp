@@ -163,6 +163,7 @@ Json case_json(const Case& bench_case) {
           {"iterations", bench_case.iterations},
           {"chain", bench_case.engine == Device::cuda ? bench_case.chain : 1},
           {"singles", bench_case.singles},
+          {"late_us", bench_case.late_us},
           {"weights", bench_case.weights_at_combine ? "combine" : "dispatch"},
           {"warmup", bench_case.warmup},
           {"seed", bench_case.seed}};
@@ -237,6 +238,17 @@ void print_table(const Results& results, std::FILE* out) {
         "min {:.2f}, p50 {:.2f}, p99 {:.2f}, max {:.2f} us; p99 is {:.2f} of p50\n",
         result.name, results.bench_case.singles, us.min, us.p50, us.p99, us.max,
         us.p50 > 0.0 ? us.p99 / us.p50 : 0.0);
+  }
+  const ContestantResult* all_late = results.find(Role::late_all);
+  const ContestantResult* one_late = results.find(Role::late_one);
+  if (all_late != nullptr && one_late != nullptr) {
+    fmt::print(
+        out,
+        "# having waited {} us for one rank: dispatch {:+.2f}, combine {:+.2f}, pair {:+.2f} "
+        "us, against all being late\n",
+        results.bench_case.late_us, one_late->dispatch_us.p50 - all_late->dispatch_us.p50,
+        one_late->combine_us.p50 - all_late->combine_us.p50,
+        one_late->pair_us.p50 - all_late->pair_us.p50);
   }
   for (const FloorPart& part : results.floor) {
     fmt::print(out, "  {:<18} {:<35} {:>10.1f} {:>10.1f} {:>10.1f} {:>10.1f}\n", "peer's floor",

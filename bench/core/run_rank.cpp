@@ -95,6 +95,15 @@ Result<Contestants> make_contestants(World& world, const Workload& workload, Pla
   }
   const std::shared_ptr<SluiceContestant> sluice = std::move(ours).value();
   contestants = launched(sluice, place, workload.bench_case);
+  if (workload.bench_case.late_us > 0) {
+    for (const Role role : {Role::late_all, Role::late_one}) {
+      for (auto& contestant :
+           launched(late_ranks(sluice, place, workload.bench_case, world.rank(), role), place,
+                    workload.bench_case)) {
+        if (contestant->way() == "graph") contestants.push_back(std::move(contestant));
+      }
+    }
+  }
   if (settings.peer_nccl) {
     Result<std::shared_ptr<QueuedContestant>> peer =
         nccl_peer(world, workload, place, settings.nccl_library);

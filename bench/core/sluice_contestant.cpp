@@ -222,7 +222,8 @@ Status SluiceContestant::dispatch(int set, int handle) {
   const ConstTensorView ids = view(ids_.device() + static_cast<std::size_t>(set * routes) * 4,
                                    DType::i32, case_.tokens_of(communicator_.rank()), case_.top_k);
   const ConstTensorView given = case_.weights_at_combine ? ConstTensorView() : weights(set);
-  Status queued;
+  Status queued = before_ ? before_() : Status();
+  if (!queued) return queued;
   if (between_) {
     const DispatchTicket ticket =
         communicator_.send_dispatch(x(set), ids, given, dispatch_options_);
@@ -237,7 +238,8 @@ Status SluiceContestant::dispatch(int set, int handle) {
 Status SluiceContestant::combine(int set) {
   if (case_.weights_at_combine) combine_options_.weights = weights(set);
   CombineResult result;
-  Status queued;
+  Status queued = before_ ? before_() : Status();
+  if (!queued) return queued;
   if (between_) {
     const CombineTicket ticket =
         communicator_.send_combine(y(set), received_.handle, combine_options_);

@@ -35,6 +35,8 @@ class SluiceContestant final : public QueuedContestant {
   /// Operations are made of halves from now on, with `between` called between the two; with none of it,
   /// of whole calls again.
   void split(std::function<Status()> between) { between_ = std::move(between); }
+  /// `before` is called before every operation from now on, if it is not empty.
+  void precede(std::function<Status()> before) { before_ = std::move(before); }
 
   Status profile(int rounds, const std::string& path) override;
   void start_profile() override;
@@ -76,7 +78,7 @@ class SluiceContestant final : public QueuedContestant {
   CombineOptions combine_options_;
   DispatchOutputs dispatch_outputs_;
   CombineOutputs combine_outputs_;
-  std::function<Status()> between_;
+  std::function<Status()> before_, between_;
   Received received_;
   Statistics counted_;
 };

@@ -17,6 +17,11 @@ Contestants launched(std::shared_ptr<QueuedContestant> /*contestant*/, Place& /*
                      const Case& /*bench_case*/) {
   return {};
 }
+std::shared_ptr<QueuedContestant> late_ranks(std::shared_ptr<SluiceContestant> /*ours*/,
+                                             Place& /*place*/, const Case& /*bench_case*/,
+                                             int /*rank*/, Role /*role*/) {
+  return nullptr;
+}
 Result<std::shared_ptr<QueuedContestant>> nccl_peer(World& /*world*/, const Workload& /*workload*/,
                                                     Place& /*place*/,
                                                     const std::string& /*library*/) {

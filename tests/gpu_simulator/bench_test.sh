@@ -1,6 +1,6 @@
 #!/bin/sh
 # bench_test.sh SLUICE CUBLAS: the benchmark's GPU part on the simulated GPU: graphs, plain launches, single
-# pairs, samples, profile, and operations by halves with a GEMM of nothing between them. Its figures mean nothing there; what it leaves is checked.
+# pairs, samples, profile, late ranks, and operations by halves with a GEMM of nothing between them. Its figures mean nothing there; what it leaves is checked.
 set -eu
 sluice=$1
 cublas=$2
@@ -8,16 +8,19 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 "$sluice" bench --engine cuda --ranks 4 --tokens 72 --hidden 1024 --experts 16 --iterations 2 --warmup 1 --sets 2 \
-  --chain 4 --check --deadline 100 --singles 6 --samples "$folder/samples.csv" --profile "$folder/profile" \
+  --chain 4 --check --deadline 100 --singles 6 --late 50 --samples "$folder/samples.csv" --profile "$folder/profile" \
   >"$folder/table"
 cat "$folder/table"
 grep -q '# OK: every value is right' "$folder/table"
+grep -q '# having waited 50 us for one rank: dispatch [+-][0-9.]*, combine [+-][0-9.]*, pair [+-][0-9.]* us,' "$folder/table"
 
 # A row for every rank, way and operation of the two iterations, and for every single pair.
 count() { grep -c "$1" "$2" || true; }
-[ "$(count 'graph",pair,' "$folder/samples.csv")" = 8 ]
+[ "$(count 'sluice, graph",pair,' "$folder/samples.csv")" = 8 ]
 [ "$(count 'stream",dispatch,' "$folder/samples.csv")" = 8 ]
 [ "$(count 'graph",one pair,' "$folder/samples.csv")" = 24 ]
+[ "$(count 'all late, graph",pair,' "$folder/samples.csv")" = 8 ]
+[ "$(count 'one late, graph",pair,' "$folder/samples.csv")" = 8 ]
 
 # Enough tokens for a grid with all roles. All were there, and every phase.
 for rank in 0 1 2 3; do

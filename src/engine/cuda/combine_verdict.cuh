@@ -78,8 +78,7 @@ static __device__ __noinline__ Silence ask_about(const CombineArgs* a, std::uint
 /// By one warp, now and then between two polls.
 __device__ __forceinline__ Silence listen(const Combine& c, std::uint32_t ranks,
                                           Patience& patience) {
-  return ask_about(&c.a, c.tag, c.bank, c.signature, ranks, patience.began(),
-                   patience.polls() % (kPollsPerLook * kLooksPerCall) == 0);
+  return ask_about(&c.a, c.tag, c.bank, c.signature, ranks, patience.began(), patience.looks());
 }
 
 /// Of the pieces of a record: how many there are, and how many were taken. By one warp.

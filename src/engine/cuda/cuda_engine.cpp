@@ -248,10 +248,13 @@ class CudaEngine final : public Engine {
   int blocks_for(bool one, const Footprint& footprint, bool on_own_gpu) {
     const int per_processor = blocks_per_processor(footprint, on_own_gpu);
     const int wanted = resources_.processors * (one ? 1 : 2);
+    int most = resources_.processors * per_processor;
     // Ranks that share the GPU leave as much as each of them takes: whatever a rank queues between its
-    // calls must run while the others wait for it.
-    const int parts = resources_.sharers == 1 ? 1 : resources_.sharers + 1;
-    int most = resources_.processors * per_processor / parts;
+    // calls must run while the others wait for it. By whole multiprocessors: blocks of some kernels need one each,
+    // and those of others may lie on as many as there are blocks.
+    if (resources_.sharers > 1) {
+      most = std::min(most, resources_.processors / (resources_.sharers + 1));
+    }
     if (config_.options.block_limit > 0) most = std::min(most, config_.options.block_limit);
     return std::clamp(std::min(wanted, most), 1, kBlocksMax);
   }

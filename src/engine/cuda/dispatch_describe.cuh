@@ -40,12 +40,15 @@ __device__ __forceinline__ bool read_cells(const Receipt& r, Coming& coming, boo
       }
     } else {
       Polls polls(is_weary(r));
+      Wait wait;
 #pragma unroll 1
       while (!missing && !polls.was_weary() && !__all_sync(~0U, packet.x == r.tag) &&
              !mutant(KernelMutant::any_cell_taken)) {
         (void)polls.weary();
+        wait.poll();
         packet = load_packet(at);
       }
+      if (lane == 0 && counts) count_wait(g, source, wait.ns());
       if (!missing && polls.was_weary()) return false;
     }
     PeerCell cell;
@@ -178,7 +181,7 @@ __device__ __forceinline__ int describe_early(const Receipt& r, int index, int w
       const std::uint32_t late = ~(come | r.suspects) & ((2U << source) - 1U);
       const std::uint32_t bits = __shfl_sync(~0U, cell.w, source);
       exists = ((come >> source) & 1U) != 0 && ((bits >> token) & 1U) != 0;
-      if (late == 0 && (!exists || __all_sync(~0U, header.x == r.tag))) break;
+      if (late == 0 && (!exists || (numbers.here() && __all_sync(~0U, header.x == r.tag)))) break;
       (void)polls.weary();
     }
     if (polls.was_weary()) break;
@@ -227,9 +230,10 @@ __device__ __forceinline__ int describe_records(const Receipt& r, const Coming& 
     if (lane < kTokenWords) before += __popc(tokens[lane] & low_bits(token - 32 * lane));
     const int record = __reduce_add_sync(~0U, before);
 #pragma unroll 1
-    while (!__all_sync(~0U, header.x == r.tag)) {
+    for (;; header = load_packet(header_at)) {
+      numbers.look(r, lane);
+      if (numbers.here() && __all_sync(~0U, header.x == r.tag)) break;
       if (polls.weary()) return item;
-      header = load_packet(header_at);
     }
     const int row = row_of_route(r, source, header, record, bases, numbers, polls, lane);
     if (polls.was_weary()) return item;

@@ -24,6 +24,12 @@ struct Shared {
   /// The first record that a keeper's warp, weary since, did not describe; or below zero.
   int left[kBlockWarps];
   Coming coming;
+
+  /// By a keeper's warp that is weary.
+  __device__ __forceinline__ void leave(int warp, int record, int lane) {
+    if (lane == 0) left[warp] = record;
+    __syncwarp();
+  }
 };
 
 /// The routing as used, if there is memory for it, and how many routes are bad. By a whole block.
@@ -314,7 +320,7 @@ __device__ __forceinline__ bool keep_books(const Receipt& r, const Crew& crew, S
     index = describe_early(r, index, step, polls, lane);
     recorder.mark(Phase::place);
     if (r.g.layout.shape().tokens <= window::kFirstTokens) {
-      if (polls.was_weary()) shared.left[warp] = index;  // All lanes, each for itself.
+      if (polls.was_weary()) shared.leave(warp, index, lane);
       return polls.was_weary();
     }
   }
@@ -341,7 +347,7 @@ __device__ __forceinline__ bool keep_books(const Receipt& r, const Crew& crew, S
       describe_left(late_of(r), numbered, index, step);
     } else {
       index = describe_records<kFew>(r, coming, numbered, index, step, ahead, polls, lane);
-      if (polls.was_weary()) shared.left[warp] = index;  // All lanes, each for itself.
+      if (polls.was_weary()) shared.leave(warp, index, lane);
     }
   }
   recorder.mark(Phase::place);

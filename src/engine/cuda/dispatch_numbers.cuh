@@ -90,12 +90,9 @@ class Numbers {
     }
     late_ = __reduce_or_sync(~0U, late);
   }
-  /// Waits for the rest; whether it came before the warp was weary. By one warp, all of whose lanes have polled as often
-  /// as each other.
-  __device__ __forceinline__ bool await(const Receipt& r, Polls& polls, int lane) {
-#pragma unroll 1
-    while (late_ != 0 && !polls.weary()) look(r, lane);
-    return !polls.was_weary();
+  /// Whether all have come that are needed.
+  __device__ __forceinline__ bool here() const {
+    return late_ == 0;
   }
 
   /// Rows of a lane's expert that come from sources below `source`, once all counts are here.
@@ -188,9 +185,9 @@ static __device__ __noinline__ int row_slowly(Late late, int source, uint4 heade
   return place_row(r, header, local, before, begin);
 }
 
-/// The same, of no meaning if the warp is weary afterwards. bases: needed if `numbers` are not given.
+/// The same, of no meaning if the warp is weary afterwards. numbers: are here; bases: needed if they are not given.
 __device__ __forceinline__ int row_of_route(const Receipt& r, int source, uint4 header, int record,
-                                            const std::int32_t* bases, Numbers& numbers,
+                                            const std::int32_t* bases, const Numbers& numbers,
                                             Polls& polls, int lane) {
   const DispatchArgs& a = r.a;
   const int local = local_expert(r.g, header, lane);
@@ -199,7 +196,6 @@ __device__ __forceinline__ int row_of_route(const Receipt& r, int source, uint4 
   int before = 0;
   int begin = 0;
   if (numbers.given()) {
-    if (!numbers.await(r, polls, lane)) return Handle::kRowAbsent;
     before = numbers.before(source, expert);
     if (r.layout == Layout::expert_major) begin = numbers.begin(a, expert, lane);
   } else {

@@ -275,7 +275,7 @@ __device__ __forceinline__ int take_units(const Receipt& r, int source, int toke
     const uint4 cell = load_packet(cell_at);
     piece.load(a);
     numbers.look(r, lane);
-    if (__all_sync(~0U, header.x == r.tag)) break;
+    if (numbers.here() && __all_sync(~0U, header.x == r.tag)) break;
     if (mutant(KernelMutant::stale_header_taken) && __all_sync(~0U, header.x <= r.tag)) break;
     if (__all_sync(~0U, cell.x == r.tag && !comes.in(cell))) {
       return comes.first ? static_cast<int>(cell.y >> cell_word::kTokensShift & cell_word::kNumber)

@@ -131,13 +131,13 @@ __device__ __forceinline__ void await_closed(const Receipt& r, int source) {
 
 /// Looks whether to give up `source`, and if so closes the operation for it. By any threads that wait for it,
 /// now and then between two polls.
-static __device__ __noinline__ void ask_about(Late late, int source, bool ask_host) {
+static __device__ __noinline__ void ask_about(Late late, int source) {
   const Receipt r = receipt_of(late);
   constexpr int kKind = static_cast<int>(protocol::Kind::dispatch);
   if (is_closing(r, source)) return;
   // This rank's own data is late if its other blocks wait for a peer: that one is given up first.
   const int times = source == r.g.rank ? 2 : 1;
-  if (look_up(&r.g, source, weary_since(r), times * r.a.timeout_ns, ask_host) != 0) return;
+  if (look_up(&r.g, source, weary_since(r), times * r.a.timeout_ns, true) != 0) return;
   std::uint32_t* const closing = &r.g.state->closing[kKind][r.bank][source];
   if (claim(closing, r.tag)) {
     wait_grace(closing);
@@ -149,9 +149,7 @@ static __device__ __noinline__ void ask_about(Late late, int source, bool ask_ho
 
 /// Counts a poll of a weary warp, or thread, that waits for `source`.
 __device__ __forceinline__ void wait_slowly(const Receipt& r, int source, unsigned& polls) {
-  if (++polls % kPollsPerLook == 0) {
-    ask_about(late_of(r), source, polls % (kPollsPerLook * kLooksPerCall) == 0);
-  }
+  if (++polls % kPollsPerLook == 0) ask_about(late_of(r), source);
 }
 
 /// Where the words lie by which `source` tells of its records: in its lane at `offset` once they have come, or in the

@@ -146,12 +146,13 @@ __device__ __forceinline__ std::uint64_t now_ns() {
   return value;
 }
 
-/// How many polls a warp does for every look at what else has happened, and how many looks for every one
-/// at the host's memory, which is far away.
-inline constexpr unsigned kPollsPerLook = 64;
-inline constexpr unsigned kLooksPerCall = 64;
+/// How many polls a warp does for every look at what else has happened, 4 ms or more: whoever has looked is slower
+/// from then on, and ranks that are alive come some 100 us after each other all the time.
+inline constexpr unsigned kPollsPerLook = 16384;
+/// From how many on a wait is counted.
+inline constexpr unsigned kPollsCounted = 64;
 /// In which every warp ends or has done far more than kPollsPerLook polls.
-inline constexpr std::uint64_t kGraceNs = 20'000'000;
+inline constexpr std::uint64_t kGraceNs = 100'000'000;
 
 /// An acquiring load of a word that this GPU alone writes, beside a poll of something else.
 __device__ __forceinline__ std::uint32_t glance(const std::uint32_t* at) {

@@ -46,6 +46,22 @@ class Polls {
   unsigned polls_ = 0;
 };
 
+/// How long somebody waited, for Statistics: nothing if it was short.
+class Wait {
+ public:
+  /// Counts a poll that found nothing.
+  __device__ __forceinline__ void poll() {
+    if (++polls_ == kPollsCounted) since_ = now_ns();
+  }
+  __device__ __forceinline__ std::uint64_t ns() const {
+    return since_ == 0 ? 0 : now_ns() - since_;
+  }
+
+ private:
+  unsigned polls_ = 0;
+  std::uint64_t since_ = 0;
+};
+
 /// One warp's patience during one operation. Every wait asks it between two polls. Where the lanes of a warp
 /// vote on what they wait for, they must have polled equally often.
 class Patience {
@@ -63,20 +79,16 @@ class Patience {
   __device__ __forceinline__ void remember() { polls_ = kPollsPerLook * 2 - 1; }
   /// For those who look by themselves.
   __device__ __forceinline__ std::uint64_t* began() { return began_; }
-  __device__ __forceinline__ unsigned polls() const { return polls_; }
+  /// Whether it is for its last poll that it looks: only then at the host's memory, which is far away.
+  __device__ __forceinline__ bool looks() const { return polls_ % kPollsPerLook == 0; }
   /// Looks up: whether to give up `peer`.
   __device__ __forceinline__ bool look(int peer) {
-    const std::uint64_t began = look_up(geometry_, peer, *began_, timeout_ns_,
-                                        polls_ % (kPollsPerLook * kLooksPerCall) == 0);
+    const std::uint64_t began = look_up(geometry_, peer, *began_, timeout_ns_, looks());
     if (began == 0) return true;
     *began_ = began;
     return false;
   }
   __device__ __forceinline__ bool spent(int peer) { return weary() && look(peer); }
-  /// Since the first look.
-  __device__ __forceinline__ std::uint64_t waited_ns() const {
-    return *began_ == 0 ? 0 : now_ns() - *began_;
-  }
 
  private:
   const Geometry* geometry_;

@@ -53,6 +53,19 @@ TEST(GemmOption, GoesWithTheCudaEngine) {
   EXPECT_FALSE(finish({"--engine", "cuda", "--gemm", "default", "--iterations", "1"}).ok());
 }
 
+TEST(LateOption, GoesWithGraphsOfTheCudaEngine) {
+  Case bench_case;
+  EXPECT_TRUE(finish({"--engine", "cuda", "--late", "100"}, &bench_case).ok());
+  EXPECT_EQ(bench_case.late_us, 100);
+  for (const std::vector<const char*>& words :
+       {std::vector<const char*>{"--late", "100"},
+        std::vector<const char*>{"--engine", "cuda", "--launch", "stream", "--late", "100"}}) {
+    EXPECT_NE(finish(words).message().find("--late goes with"), std::string::npos);
+  }
+  EXPECT_NE(finish({"--engine", "cuda", "--late", "-1"}).message().find("--late is -1"),
+            std::string::npos);
+}
+
 TEST(CublasLibrary, SaysWhatIsMissingAndWhereItLooked) {
   const Result<CublasLibrary> cublas = CublasLibrary::load("/nowhere/libcublas.so.13");
   ASSERT_FALSE(cublas.ok());

@@ -111,7 +111,7 @@ inline std::uint64_t now_ns() {
 
 // Polls take long here.
 inline constexpr unsigned kPollsPerLook = 8;
-inline constexpr unsigned kLooksPerCall = 8;
+inline constexpr unsigned kPollsCounted = 4;
 inline constexpr std::uint64_t kGraceNs = 50'000'000;
 
 /// By all threads, at the beginning of a kernel.
