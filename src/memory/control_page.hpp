@@ -49,6 +49,9 @@ struct alignas(4096) ControlPage {
   /// Signs of life, on a line of their own: advanced by its rank, relaxed, while it waits and when
   /// it ends a half; peers whose deadline has passed look whether it moved. Orders nothing.
   alignas(64) std::atomic<std::uint64_t> beats{0};
+
+  /// By threads of its rank.
+  void beat() noexcept { beats.fetch_add(1, std::memory_order_relaxed); }
 };
 
 static_assert(sizeof(ControlPage) == 4096);

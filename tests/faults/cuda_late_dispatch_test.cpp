@@ -223,6 +223,11 @@ TEST_P(CudaLateDispatch, ManyTokens) {
   expect_all_or_nothing({GetParam(), 80, 80, 2048});
 }
 
+/// Kernels for few tokens, by ranks that have slots for many.
+TEST_P(CudaLateDispatch, ManyTokensToFew) {
+  expect_all_or_nothing({GetParam(), 8, 80, 2048});
+}
+
 #if SLUICE_CUDA_SIMULATED
 /// Ranks that wait for the late one, times the trials.
 constexpr int kWaiting = kRanks - 1;

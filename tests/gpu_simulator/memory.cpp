@@ -52,6 +52,10 @@ int gpu_simulator::open_block(const BlockHandle& what) {
       "/proc/" + std::to_string(what.owner) + "/fd/" + std::to_string(what.file);
   return ::open(name.c_str(), O_RDWR | O_CLOEXEC);
 }
+int gpu_simulator::processors() noexcept {
+  const char* const text = std::getenv("SLUICE_SIMULATOR_PROCESSORS");
+  return std::clamp(text == nullptr ? 4 : std::atoi(text), 1, 64);
+}
 int gpu_simulator::current_device() noexcept {
   return device_of_thread;
 }
@@ -90,13 +94,13 @@ cudaError_t cudaSetDevice(int device) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
   switch (attribute) {
-    case cudaDevAttrMultiProcessorCount: *value = gpu_simulator::kProcessors; break;
+    case cudaDevAttrMultiProcessorCount: *value = gpu_simulator::processors(); break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 << 10; break;
   }
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
-  *properties = {"simulated GPU", std::size_t{1} << 32, gpu_simulator::kProcessors, 9, 0};
+  *properties = {"simulated GPU", std::size_t{1} << 32, gpu_simulator::processors(), 9, 0};
   return cudaSuccess;
 }
 cudaError_t cudaDeviceCanAccessPeer(int* reachable, int device, int peer) {

@@ -39,9 +39,7 @@ void relax() noexcept {
 }  // namespace
 
 void beat(bootstrap::Group& group) noexcept {
-  // Only its rank stores it, so no read-modify-write is needed. Read by Waiter::overdue of peers.
-  std::atomic<std::uint64_t>& beats = group.control(group.rank()).beats;
-  beats.store(beats.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  group.control(group.rank()).beat();
 }
 
 Waiter::Waiter(bootstrap::Group& group, const Lanes& lanes, std::chrono::nanoseconds timeout,

@@ -10,10 +10,11 @@
 namespace sluice::engine::cuda {
 namespace {
 
+/// 0: none, or so long that kernels could not multiply it by the ranks.
 std::uint64_t timeout_of(std::chrono::nanoseconds timeout) noexcept {
-  return timeout.count() < 0
-             ? 0
-             : static_cast<std::uint64_t>(std::max<std::int64_t>(timeout.count(), 1));
+  constexpr std::int64_t kLongest = std::numeric_limits<std::int64_t>::max() / (kPeersMax + 1);
+  if (timeout.count() < 0 || timeout.count() > kLongest) return 0;
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(timeout.count(), 1));
 }
 
 std::uint32_t hash(std::initializer_list<std::uint64_t> values) noexcept {

@@ -27,17 +27,12 @@ __device__ __forceinline__ std::uint32_t closed_peers(const Geometry& g, std::ui
   std::uint32_t* const closing = &state.closing[kKind][bank][exists ? lane : 0];
   std::uint32_t* const closed = &state.closed[kKind][bank][exists ? lane : 0];
   if (gives_up && claim(closing, tag)) {
-    wait_grace(closing);
+    wait_grace(&g);
     store_release(closed, mark_of(tag));  // Pairs with the load below.
   }
   __syncwarp();
   const bool closes = exists && load_acquire(closing) == mark_of(tag);
-  if (closes) {
-    // Who closes it comes to an end.
-    const std::uint64_t begin = now_ns();
-    while (load_acquire(closed) != mark_of(tag) && now_ns() - begin < 10 * kGraceNs) {
-    }
-  }
+  if (closes) await_mark(closed, tag);  // Who closes it comes to an end.
   __syncwarp();
   return lanes_with(closes);
 }
@@ -59,16 +54,14 @@ struct Silence {
 };
 static __device__ __noinline__ Silence ask_about(const CombineArgs* a, std::uint32_t tag, int bank,
                                                  std::uint32_t signature, std::uint32_t ranks,
-                                                 std::uint64_t* began, bool ask_host) {
+                                                 std::uint64_t* began) {
   const Geometry& g = a->geometry;
   const int lane = static_cast<int>(threadIdx.x % 32);
   bool silent = false;
   bool gives_up = false;
   if (((ranks >> lane) & 1U) != 0) {
     silent = says_nothing(g, tag, bank, signature, lane);
-    // This rank's own data is late if its other half waits for a peer: that one is given up first.
-    const int times = lane == g.rank ? 2 : 1;
-    const std::uint64_t start = look_up(&g, lane, *began, times * a->timeout_ns, ask_host);
+    const std::uint64_t start = look_up(&g, lane, *began, a->timeout_ns);
     gives_up = start == 0;
     if (!gives_up) *began = start;
   }
@@ -78,7 +71,7 @@ static __device__ __noinline__ Silence ask_about(const CombineArgs* a, std::uint
 /// By one warp, now and then between two polls.
 __device__ __forceinline__ Silence listen(const Combine& c, std::uint32_t ranks,
                                           Patience& patience) {
-  return ask_about(&c.a, c.tag, c.bank, c.signature, ranks, patience.began(), patience.looks());
+  return ask_about(&c.a, c.tag, c.bank, c.signature, ranks, patience.began());
 }
 
 /// Of the pieces of a record: how many there are, and how many were taken. By one warp.

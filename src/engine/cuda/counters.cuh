@@ -21,7 +21,7 @@ __device__ __forceinline__ void count_bytes(const Geometry& g, protocol::Kind ki
   atomicAdd(&g.counters[static_cast<int>(kind)], static_cast<unsigned long long>(bytes));
 }
 
-/// How long one thread has waited for a rank.
+/// How long one thread has waited for a rank; 0: not long enough to be counted.
 __device__ __forceinline__ void count_wait(const Geometry& g, int rank, std::uint64_t ns) {
   if (ns != 0) {
     atomicAdd(&g.counters[Counters::wait(rank, g.local_experts)],

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/background_thread.hpp"
+#include "base/deadline.hpp"
 #include "engine/cuda/arguments.hpp"
 #include "engine/cuda/device_buffers.hpp"
 #include "engine/cuda/kernels.hpp"
@@ -30,31 +31,54 @@ namespace {
 using memory::cuda_status;
 using memory::DeviceGuard;
 
-/// Peers that have died, written where waiting kernels look now and then.
-class DeathWatch {
+/// What the host tells kernels that wait long, and their peers of them: who has died, and who lives.
+class Watch {
  public:
-  DeathWatch(std::shared_ptr<bootstrap::Group> group, Board* board)
+  Watch(std::shared_ptr<bootstrap::Group> group, Board* board)
       : group_(std::move(group)), board_(board) {
     thread_ = base::start_background_thread([this] { run(); });
   }
-  ~DeathWatch() {
+  ~Watch() {
     stop_.store(true);
     thread_.join();
   }
-  DeathWatch(const DeathWatch&) = delete;
-  DeathWatch& operator=(const DeathWatch&) = delete;
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
 
  private:
+  /// The last sign of life of a peer, and when it was seen.
+  struct Heard {
+    std::uint64_t beats = 0;
+    std::int64_t at_ns = 0;
+  };
+
   void run() {
+    std::uint64_t waits = 0;
+    std::vector<Heard> heard(static_cast<std::size_t>(group_->size()));
     while (!stop_.load()) {
+      // Pairs with the store in look_up().
+      const std::uint64_t now_waits = std::atomic_ref<std::uint64_t>(board_->waits).load();
+      if (now_waits != waits) group_->control(group_->rank()).beat();
+      waits = now_waits;
       std::uint32_t gone = 0;
       for (int rank = 0; rank < group_->size(); ++rank) {
-        if (rank != group_->rank() && group_->is_dead(rank)) gone |= 1U << rank;
+        if (rank == group_->rank()) continue;
+        if (group_->is_dead(rank)) gone |= 1U << rank;
+        listen(rank, heard[static_cast<std::size_t>(rank)]);
       }
       // Pairs with the load in look_up().
       std::atomic_ref<std::uint32_t>(board_->gone).store(gone);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
+  }
+  void listen(int rank, Heard& heard) {
+    const std::int64_t now_ns = base::now_ns();
+    const std::uint64_t beats = group_->control(rank).beats.load(std::memory_order_relaxed);
+    if (beats != heard.beats || heard.at_ns == 0) heard = {beats, now_ns};
+    const std::int64_t silent_ms = (now_ns - heard.at_ns) / 1'000'000;
+    // Pairs with the load in is_overdue().
+    std::atomic_ref<std::uint32_t>(board_->silent_ms[rank])
+        .store(static_cast<std::uint32_t>(std::min<std::int64_t>(silent_ms, INT32_MAX)));
   }
 
   std::shared_ptr<bootstrap::Group> group_;
@@ -285,6 +309,7 @@ class CudaEngine final : public Engine {
     launch.overlap = resources_.overlap;
     Status launched;
     if constexpr (std::is_same_v<Args, DispatchArgs>) {
+      args.numbers = numbers_rows_at_once(args);
       launch.blocks =
           blocks_for(args.tokens <= kOneBlock, dispatch_footprint(args), guard.status().ok());
       launched = cuda_status(static_cast<cudaError_t>(launch_dispatch(args, launch)),
@@ -356,7 +381,7 @@ class CudaEngine final : public Engine {
   // What captured calls use: their graphs may be replayed at any time.
   std::vector<std::shared_ptr<void>> captured_rows_;
   std::vector<Handle> captured_handles_;
-  DeathWatch watch_;
+  Watch watch_;
 };
 
 }  // namespace

@@ -114,10 +114,9 @@ __device__ __forceinline__ int take_records(const Receipt& r, int first, int war
 template <int kSpan, typename Encoder>
 __device__ __noinline__ void finish_slowly(Late late, Shared& shared, int first, int warps,
                                            bool drop) {
-  constexpr bool kFew = Encoder::kCommon && kSpan == 1;
   const Receipt r = receipt_of(late);
   auto* const memory = reinterpret_cast<std::int32_t*>(shared_memory);
-  const bool numbered = needs_bases<kFew>(r);
+  const bool numbered = needs_bases(r);
   if (shared.crew.keeper >= 0) {
     keep_slowly(late, shared, memory, numbered, drop);
   } else if (shared.behind) {
@@ -162,7 +161,7 @@ __device__ __noinline__ void take_all_cached(Late late, int first, int warps) {
 /// For a kernel: the layout that it is for, or any.
 constexpr int kAnyLayout = -1;
 
-template <typename Encoder, int kSpan, int kLayout, bool kRecords>
+template <typename Encoder, int kSpan, int kLayout, bool kNumbers, bool kRecords>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     dispatch_kernel(const __grid_constant__ DispatchArgs a) {
   constexpr bool kCommon = Encoder::kCommon;
@@ -308,13 +307,14 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
                           shared.note.block.absent,
                           bank,
                           &shared.note,
-                          kLayout == kAnyLayout ? a.layout : static_cast<Layout>(kLayout)};
+                          kLayout == kAnyLayout ? a.layout : static_cast<Layout>(kLayout),
+                          kNumbers};
     bool weary = false;
     if (own.keeper >= 0) {
       __syncthreads();  // The route table is read no more.
       weary = keep_books<kCommon, kFew, false>(receipt, own, shared, bases, drop, epoch, recorder,
                                                warp, lane);
-    } else if (own.works && needs_bases<kFew>(receipt) && !cached && !drop) {
+    } else if (own.works && needs_bases(receipt) && !cached && !drop) {
       number_rows<false>(receipt, bases, false, shared);
       recorder.mark(Phase::count);
     }
@@ -356,48 +356,59 @@ bool is_common(const DispatchArgs& a) {
   const bool contiguous = a.x.slab_rows == 0 && a.out.slab_rows == 0 && a.scales.slab_rows == 0;
   const bool plain_scales =
       a.whole_scales && a.codec.scale_form == ScaleForm::f32 && a.codec.group == kCommonGroup;
-  return contiguous && (a.codec.kind != CodecKind::fp8 || plain_scales) && a.aligned && a.rows &&
-         a.halves.send && a.halves.receive && !a.refused && !a.cached && !a.drop &&
-         !a.zero_padding && a.mask == nullptr && a.x_dtype == DType::bf16;
+  const bool codec =
+      a.codec.kind == CodecKind::bf16 || (a.codec.kind == CodecKind::fp8 && plain_scales);
+  return contiguous && codec && a.aligned && a.rows && a.halves.send && a.halves.receive &&
+         !a.refused && !a.cached && !a.drop && !a.zero_padding && a.mask == nullptr &&
+         a.x_dtype == DType::bf16;
 }
 
 using Kernel = void (*)(const DispatchArgs);
 
 /// Few tokens: small pieces for many warps. Many: fewer pieces than warps.
 template <typename Encoder, int kLayout, bool kRecords>
-Kernel common_kernel(bool many) {
+Kernel common_kernel(bool many, bool numbers) {
   constexpr int kMany = Encoder::kVectors == 1 ? 2 : 1;
-  return many ? dispatch_kernel<Encoder, kMany, kLayout, kRecords>
-              : dispatch_kernel<Encoder, 1, kLayout, kRecords>;
+  if (many) return dispatch_kernel<Encoder, kMany, kLayout, false, kRecords>;
+  if constexpr (kLayout != static_cast<int>(Layout::rank_major)) {
+    if (numbers) return dispatch_kernel<Encoder, 1, kLayout, true, kRecords>;
+  }
+  return dispatch_kernel<Encoder, 1, kLayout, false, kRecords>;
 }
 /// One for each layout: instructions that are not fetched are what makes few tokens fast.
 template <typename Encoder>
-Kernel common_kernel(Layout layout, bool many, bool records) {
-  if (records) return common_kernel<Encoder, kAnyLayout, true>(many);
+Kernel common_kernel(Layout layout, bool many, bool numbers, bool records) {
+  if (records) return common_kernel<Encoder, kAnyLayout, true>(many, numbers);
   switch (layout) {
     case Layout::expert_major:
-      return common_kernel<Encoder, static_cast<int>(Layout::expert_major), false>(many);
+      return common_kernel<Encoder, static_cast<int>(Layout::expert_major), false>(many, numbers);
     case Layout::expert_slab:
-      return common_kernel<Encoder, static_cast<int>(Layout::expert_slab), false>(many);
-    default: return common_kernel<Encoder, static_cast<int>(Layout::rank_major), false>(many);
+      return common_kernel<Encoder, static_cast<int>(Layout::expert_slab), false>(many, numbers);
+    default:
+      return common_kernel<Encoder, static_cast<int>(Layout::rank_major), false>(many, numbers);
   }
 }
 template <typename Encoder>
-constexpr Kernel general_kernel = dispatch_kernel<Encoder, 1, kAnyLayout, true>;
+constexpr Kernel general_kernel = dispatch_kernel<Encoder, 1, kAnyLayout, false, true>;
+
+/// Whether the kernels for many tokens can be used.
+bool takes_pairs(const DispatchArgs& a) {
+  return a.many && a.units_divisor.divisor % 2 == 0;
+}
 
 Kernel kernel_for(const DispatchArgs& a) {
   const bool wide = a.x_dtype == DType::f32;
-  const bool many = a.many && a.units_divisor.divisor % 2 == 0;
+  const bool many = takes_pairs(a);
   const bool records = a.geometry.recording.words != nullptr;
   if (a.codec.kind == CodecKind::fp8) {
-    if (is_common(a)) return common_kernel<Fp8Encoder<2, true>>(a.layout, many, records);
+    if (is_common(a)) return common_kernel<Fp8Encoder<2, true>>(a.layout, many, a.numbers, records);
     return wide ? general_kernel<Fp8Encoder<4, false>> : general_kernel<Fp8Encoder<2, false>>;
   }
   const DType out = a.codec.kind == CodecKind::bf16  ? DType::bf16
                     : a.codec.kind == CodecKind::f16 ? DType::f16
                                                      : DType::f32;
   if (out == a.x_dtype || !a.rows) {
-    if (is_common(a)) return common_kernel<RawEncoder<2, true>>(a.layout, many, records);
+    if (is_common(a)) return common_kernel<RawEncoder<2, true>>(a.layout, many, a.numbers, records);
     return out == DType::f32 ? general_kernel<RawEncoder<4, false>>
                              : general_kernel<RawEncoder<2, false>>;
   }
@@ -417,6 +428,10 @@ int shared_bytes(const DispatchArgs& a) {
 
 }  // namespace
 
+bool numbers_rows_at_once(const DispatchArgs& args) {
+  return is_common(args) && !takes_pairs(args) && Numbers::wanted(args);
+}
+
 int launch_dispatch(const DispatchArgs& args, const Launch& launch) {
   return launch_kernel(kernel_for(args), args, launch,
                        static_cast<std::size_t>(shared_bytes(args)));
@@ -427,14 +442,15 @@ int load_dispatch_kernels() {
   for (const CodecKind kind : {CodecKind::bf16, CodecKind::f16, CodecKind::f32, CodecKind::fp8}) {
     for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
       for (const bool aligned : {false, true}) {
-        for (int bits = 0; bits < 4 * 3; ++bits) {
+        for (int bits = 0; bits < 8 * 3; ++bits) {
           DispatchArgs args;
-          args.layout = static_cast<Layout>(bits / 4);
+          args.layout = static_cast<Layout>(bits / 8);
           args.geometry.recording.words = (bits & 1) != 0 ? &any : nullptr;
           args.codec.kind = kind;
           args.x_dtype = dtype;
           args.aligned = aligned;
           args.many = (bits & 2) != 0;
+          args.numbers = (bits & 4) != 0;
           args.whole_scales = true;
           args.units_divisor = Divisor(2);
           const int error = load_kernel(kernel_for(args), kSharedMost);

@@ -40,7 +40,7 @@ __device__ __forceinline__ bool read_cells(const Receipt& r, Coming& coming, boo
       }
     } else {
       Polls polls(is_weary(r));
-      Wait wait;
+      WaitClock wait;
 #pragma unroll 1
       while (!missing && !polls.was_weary() && !__all_sync(~0U, packet.x == r.tag) &&
              !mutant(KernelMutant::any_cell_taken)) {
@@ -168,7 +168,7 @@ __device__ __forceinline__ int describe_early(const Receipt& r, int index, int w
     const int peer = min(lane, g.ranks - 1);
     const std::byte* const cell_at =
         in_at(g, peer, g.layout.cell(protocol::CellKind::dispatch, r.bank));
-    Numbers numbers(r, true, source);
+    Numbers numbers(r, source);
     uint4 header;
     uint4 cell;
     bool exists = false;
@@ -210,7 +210,6 @@ __device__ __forceinline__ int describe_early(const Receipt& r, int index, int w
 /// Writes the handle's entries of all records from `first` on, by the keepers: warp `first` of `warps`.
 /// `ahead`: see header_ahead(). bases: null where nobody has numbered them. Returns the first item that is left if the warp
 /// is weary.
-template <bool kFew>
 __device__ __forceinline__ int describe_records(const Receipt& r, const Coming& coming,
                                                 const std::int32_t* bases, int first, int warps,
                                                 uint4 ahead, Polls& polls, int lane) {
@@ -225,7 +224,7 @@ __device__ __forceinline__ int describe_records(const Receipt& r, const Coming& 
     const std::byte* const header_at = header_of(r, source, token, lane);
     // Pairs with send_route() of the source.
     uint4 header = item == first ? ahead : load_packet(header_at);
-    Numbers numbers(r, kFew, source);
+    Numbers numbers(r, source);
     int before = lane < source ? coming.records[lane] : 0;
     if (lane < kTokenWords) before += __popc(tokens[lane] & low_bits(token - 32 * lane));
     const int record = __reduce_add_sync(~0U, before);

@@ -152,9 +152,8 @@ __device__ __forceinline__ void number_rows(const Receipt& r, std::int32_t* base
 }
 
 /// Whether who numbers rows needs the bases of number_rows(). Equal for all of a launch.
-template <bool kFew>
 __device__ __forceinline__ bool needs_bases(const Receipt& r) {
-  return r.layout == Layout::expert_major && !Numbers(r, kFew, 0).given();
+  return r.layout == Layout::expert_major && !r.numbers;
 }
 
 /// The same where nothing is received. By a whole block.
@@ -314,7 +313,7 @@ __device__ __forceinline__ bool keep_books(const Receipt& r, const Crew& crew, S
   const int among = crew.keepers - above;
   const int step = among * kBlockWarps;
   int index = crew.keeper - above + (kBlockWarps - 1 - warp) * among;
-  const bool early = kFew && describes && !needs_bases<kFew>(r);
+  const bool early = kFew && describes && !needs_bases(r);
   Polls polls(!kSlowly && is_weary(r));
   if (early && !first) {
     index = describe_early(r, index, step, polls, lane);
@@ -328,7 +327,7 @@ __device__ __forceinline__ bool keep_books(const Receipt& r, const Crew& crew, S
   Coming& coming = shared.coming;
   const bool came = read_cells<kSlowly>(r, coming, first, kBlockWarps - 1 - warp, lane);
   recorder.mark(Phase::wait);
-  if (numbers && (first || needs_bases<kFew>(r))) {
+  if (numbers && (first || needs_bases(r))) {
     number_rows<kSlowly>(r, bases, first, shared);
   } else if (first && writes) {
     write_no_rows(&a);
@@ -342,11 +341,11 @@ __device__ __forceinline__ bool keep_books(const Receipt& r, const Crew& crew, S
   recorder.mark(Phase::count);
   if (first && warp == 0) finish_header<kSlowly>(r, shared, drop, epoch, lane);
   if (numbers && describes) {
-    const std::int32_t* const numbered = kSlowly || needs_bases<kFew>(r) ? bases : nullptr;
+    const std::int32_t* const numbered = kSlowly || needs_bases(r) ? bases : nullptr;
     if constexpr (kSlowly) {
       describe_left(late_of(r), numbered, index, step);
     } else {
-      index = describe_records<kFew>(r, coming, numbered, index, step, ahead, polls, lane);
+      index = describe_records(r, coming, numbered, index, step, ahead, polls, lane);
       if (polls.was_weary()) shared.leave(warp, index, lane);
     }
   }
@@ -386,8 +385,10 @@ static __device__ __noinline__ void keep_slowly(Late late, Shared& shared, std::
   const Block& block = shared.note.block;
   const Progress progress = r.a.halves.send ? block.sent : block.received;
   Recorder<false> nobody(r.g.recording);
-  (void)keep_books<false, false, true>(r, crew, shared, bases, drop, progress.epoch + 1, nobody,
-                                       warp, lane);
+  Receipt in_memory = r;
+  in_memory.numbers = false;  // From here on: those of before are in registers that are no more.
+  (void)keep_books<false, false, true>(in_memory, crew, shared, bases, drop, progress.epoch + 1,
+                                       nobody, warp, lane);
 }
 
 }  // namespace sluice::engine::cuda

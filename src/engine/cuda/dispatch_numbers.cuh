@@ -45,28 +45,27 @@ __device__ __forceinline__ int count_rows_from(const Receipt& r, int sources, in
 /// only once a record has come. For a few ranks with a few experts, of which a lane has two.
 class Numbers {
  public:
-  /// Nothing for any other layout or shape, or where it is not `wanted`: see given().
-  __device__ __forceinline__ Numbers(const Receipt& r, bool wanted, int source) {
-    const Geometry& g = r.g;
-    const bool fits = wanted && g.ranks <= kSources && g.local_experts <= kExperts;
-    // For a token or two in slabs, looking at all costs more than looking at what a record needs.
-    const bool pays = r.layout == Layout::expert_major ||
-                      (r.layout == Layout::expert_slab && r.a.tokens > kFewest);
-    if (!fits || !pays) return;
-    sources_ = r.layout == Layout::expert_slab ? below(source) : g.ranks;
+  /// Nothing where they are not wanted.
+  __device__ __forceinline__ Numbers(const Receipt& r, int source) {
+    if (!r.numbers) return;
+    sources_ = r.layout == Layout::expert_slab ? below(source) : r.g.ranks;
     late_ = (1U << sources_) - 1U;
+  }
+  /// Whether they are wanted, in kernels for few tokens.
+  static bool wanted(const DispatchArgs& a) {
+    const bool fit = a.geometry.ranks <= kSources && a.geometry.local_experts <= kExperts;
+    // For a token or two in slabs, looking at all costs more than looking at what a record needs.
+    return fit && (a.layout == Layout::expert_major ||
+                   (a.layout == Layout::expert_slab && a.tokens > kFewest));
   }
   /// The sources whose rows come first.
   static __device__ __forceinline__ int below(int source) {
     return mutant(KernelMutant::own_rank_counted) ? source + 1 : source;
   }
 
-  /// Whether rows are numbered by these.
-  __device__ __forceinline__ bool given() const { return sources_ >= 0; }
-
   /// Looks for counts that have not come yet. By one warp.
   __device__ __forceinline__ void look(const Receipt& r, int lane) {
-    if (sources_ < 0 || late_ == 0) return;
+    if (late_ == 0) return;
     const int expert = 2 * lane;
     const std::byte* const at = in_at(r.g, 0, r.g.layout.count(r.bank, 0)) + expert * 8;
     const std::size_t stride = r.g.layout.lane(1);
@@ -134,7 +133,7 @@ class Numbers {
     return expert % 2 == 0 ? even : odd;
   }
 
-  int sources_ = -1;  // Those below are asked for.
+  int sources_ = 0;  // Those below are asked for.
   std::uint32_t late_ = 0;
   std::uint32_t counts_[kSources] = {};  // of the lane's first expert, and of its second << 16
 };
@@ -185,7 +184,7 @@ static __device__ __noinline__ int row_slowly(Late late, int source, uint4 heade
   return place_row(r, header, local, before, begin);
 }
 
-/// The same, of no meaning if the warp is weary afterwards. numbers: are here; bases: needed if they are not given.
+/// The same, of no meaning if the warp is weary afterwards. numbers: are here; bases: see needs_bases().
 __device__ __forceinline__ int row_of_route(const Receipt& r, int source, uint4 header, int record,
                                             const std::int32_t* bases, const Numbers& numbers,
                                             Polls& polls, int lane) {
@@ -195,7 +194,7 @@ __device__ __forceinline__ int row_of_route(const Receipt& r, int source, uint4 
   const int expert = max(local, 0);
   int before = 0;
   int begin = 0;
-  if (numbers.given()) {
+  if (r.numbers) {
     before = numbers.before(source, expert);
     if (r.layout == Layout::expert_major) begin = numbers.begin(a, expert, lane);
   } else {

@@ -266,7 +266,7 @@ __device__ __forceinline__ int take_units(const Receipt& r, int source, int toke
                                    comes.packet * window::kPacketBytes;
   Piece<Encoder, kSpan> piece(a, from + g.layout.dispatch_row(r.bank, token), unit, lane);
   const int slots = g.layout.shape().tokens;
-  Numbers numbers(r, Encoder::kCommon && kSpan == 1, source);
+  Numbers numbers(r, source);
   uint4 header;
 #pragma unroll 1
   for (;;) {

@@ -44,7 +44,9 @@ struct Receipt {
   std::uint32_t suspects;  // As if they were not there, whatever they push.
   int bank;
   Note* note;
-  Layout layout;  // A constant in kernels for one.
+  // Constants in kernels for common calls.
+  Layout layout;
+  bool numbers;  // Rows are numbered by Numbers.
 };
 
 __device__ __forceinline__ Late late_of(const Receipt& r) {
@@ -62,7 +64,8 @@ __device__ __forceinline__ Receipt receipt_of(Late late) {
           note.block.absent,
           static_cast<int>(progress.bank),
           late.note,
-          a.layout};
+          a.layout,
+          a.numbers};
 }
 
 /// Whether the block was weary when it opened. By one warp.
@@ -120,13 +123,10 @@ static __device__ __noinline__ void keep_evidence(Late late, int source) {
   }
 }
 
-/// Lets the one who closes the operation for a source come to an end. That takes a grace, and not for ever.
+/// Lets the one who closes the operation for a source come to an end.
 __device__ __forceinline__ void await_closed(const Receipt& r, int source) {
   constexpr int kKind = static_cast<int>(protocol::Kind::dispatch);
-  const std::uint32_t* const closed = &r.g.state->closed[kKind][r.bank][source];
-  const std::uint64_t begin = now_ns();
-  while (load_acquire(closed) != mark_of(r.tag) && now_ns() - begin < 500 * kGraceNs) {
-  }
+  await_mark(&r.g.state->closed[kKind][r.bank][source], r.tag);
 }
 
 /// Looks whether to give up `source`, and if so closes the operation for it. By any threads that wait for it,
@@ -135,12 +135,10 @@ static __device__ __noinline__ void ask_about(Late late, int source) {
   const Receipt r = receipt_of(late);
   constexpr int kKind = static_cast<int>(protocol::Kind::dispatch);
   if (is_closing(r, source)) return;
-  // This rank's own data is late if its other blocks wait for a peer: that one is given up first.
-  const int times = source == r.g.rank ? 2 : 1;
-  if (look_up(&r.g, source, weary_since(r), times * r.a.timeout_ns, true) != 0) return;
+  if (look_up(&r.g, source, weary_since(r), r.a.timeout_ns) != 0) return;
   std::uint32_t* const closing = &r.g.state->closing[kKind][r.bank][source];
   if (claim(closing, r.tag)) {
-    wait_grace(closing);
+    wait_grace(&r.g);
     keep_evidence(late_of(r), source);
     // Pairs with await_closed().
     store_release(&r.g.state->closed[kKind][r.bank][source], mark_of(r.tag));

@@ -99,8 +99,11 @@ struct State {
 struct Board {
   /// Written by the device: a copy of the State's.
   Totals totals[protocol::kKinds];
-  /// Written by the host: peers that are dead.
+  /// Written by the device while it waits: its clock. The host beats for it (docs/protocol.md, "One silent rank").
+  std::uint64_t waits;
+  /// Written by the host: peers that are dead, and how long no sign of life of a peer has been seen.
   std::uint32_t gone;
+  std::uint32_t silent_ms[kPeersMax];
 };
 
 /// Where what is counted lies in Geometry::counters: bytes of every kind, then rows of every local
@@ -197,10 +200,11 @@ struct DispatchArgs {
   std::uint32_t signature = 0;   // Of what all ranks agree on in this call.
   std::uint64_t timeout_ns = 0;  // 0: none
   bool refused = false;
-  bool rows = true;     // false: plan
-  bool cached = false;  // handle is that of an earlier dispatch
-  bool drop = false;    // What comes is emptied and dropped.
-  bool many = false;    // Tokens enough to keep links busy: larger pieces.
+  bool rows = true;      // false: plan
+  bool cached = false;   // handle is that of an earlier dispatch
+  bool drop = false;     // What comes is emptied and dropped.
+  bool many = false;     // Tokens enough to keep links busy: larger pieces.
+  bool numbers = false;  // See numbers_rows_at_once().
   // send
   int tokens = 0;
   Grid x;
@@ -292,6 +296,9 @@ struct Launch {
   bool overlap = true;  // programmatic dependent launch
   void* stream = nullptr;
 };
+
+/// Whether a dispatch of these has all counts in the registers of every warp that takes records.
+bool numbers_rows_at_once(const DispatchArgs& args);
 
 /// Both return a cudaError_t.
 int launch_dispatch(const DispatchArgs& args, const Launch& launch);

@@ -196,7 +196,7 @@ static __device__ __noinline__ PeerCell await_cells(const Geometry* g, protocol:
     const std::byte* const at = in_at(*g, lane, g->layout.cell(kind, bank));
     std::uint64_t began = 0;
     Patience patience(*g, timeout_ns, began);
-    Wait wait;
+    WaitClock wait;
     uint4 packet = load_packet(at);  // Pairs with send_cell() of the peer.
     while (packet.x != tag && !cell.missing && !mutant(KernelMutant::any_cell_taken)) {
       cell.missing = patience.spent(lane);

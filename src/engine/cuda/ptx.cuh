@@ -146,8 +146,8 @@ __device__ __forceinline__ std::uint64_t now_ns() {
   return value;
 }
 
-/// How many polls a warp does for every look at what else has happened, 4 ms or more: whoever has looked is slower
-/// from then on, and ranks that are alive come some 100 us after each other all the time.
+/// How many polls a warp does for every look at what else has happened, 4 to 8 ms: whoever has looked is slower from then
+/// on, and ranks that are alive come some 100 us after each other all the time.
 inline constexpr unsigned kPollsPerLook = 16384;
 /// From how many on a wait is counted.
 inline constexpr unsigned kPollsCounted = 64;

@@ -6,23 +6,39 @@
 /// How kernels wait.
 namespace sluice::engine::cuda {
 
+/// Whether `peer` has been waited for, for `waited` nanoseconds, longer than it gets: `timeout_ns`, and as much again from
+/// every sign of life on, but as often as there are ranks at most (docs/protocol.md, "One silent rank").
+__device__ __forceinline__ bool is_overdue(const Geometry& g, int peer, std::int64_t waited,
+                                           std::uint64_t timeout_ns) {
+  const auto limit = static_cast<std::int64_t>(timeout_ns);
+  if (limit == 0 || waited <= limit) return false;
+  // This rank's own data is late where the rank itself waits for a peer, which is given up first.
+  if (peer == g.rank) return waited > limit * (g.ranks + 1);
+  // Pairs with the store of Watch::run().
+  const std::uint32_t silent_ms =
+      *const_cast<const volatile std::uint32_t*>(&g.board->silent_ms[peer]);
+  return waited > limit * g.ranks || silent_ms * std::int64_t{1'000'000} > limit;
+}
+
 /// Looks whether to give up `peer`: it is suspected, or gone, or the time is over that began at
 /// `start` (then it becomes a suspect). Returns 0 if so, or else when the wait began: now, if `start`
 /// is 0.
 __device__ __noinline__ inline std::uint64_t look_up(const Geometry* g, int peer,
-                                                     std::uint64_t start, std::uint64_t timeout_ns,
-                                                     bool ask_host) {
+                                                     std::uint64_t start,
+                                                     std::uint64_t timeout_ns) {
   const std::uint64_t now = now_ns();
   if (start == 0) start = now;
   const std::uint32_t bit = 1U << peer;
   if ((*const_cast<const volatile std::uint32_t*>(&g->state->suspects) & bit) != 0) return 0;
-  // Signed: another warp may have begun, by a clock that is a step ahead.
-  bool over = timeout_ns != 0 &&
-              static_cast<std::int64_t>(now - start) > static_cast<std::int64_t>(timeout_ns);
-  if (ask_host && !over) {
-    over = (*const_cast<const volatile std::uint32_t*>(&g->board->gone) & bit) != 0;
+  // Pairs with the load of Watch::run().
+  if (!mutant(KernelMutant::silence_taken_for_death)) {
+    *const_cast<volatile std::uint64_t*>(&g->board->waits) = now;
   }
-  if (!over) return start;
+  const bool gone = (*const_cast<const volatile std::uint32_t*>(&g->board->gone) & bit) != 0;
+  // Signed: another warp may have begun, by a clock that is a step ahead.
+  if (!gone && !is_overdue(*g, peer, static_cast<std::int64_t>(now - start), timeout_ns)) {
+    return start;
+  }
   // A rank that waited for itself was late, as a whole; it goes on sending to itself.
   if (peer != g->rank) atomicOr(&g->state->suspects, bit);
   return 0;
@@ -47,7 +63,7 @@ class Polls {
 };
 
 /// How long somebody waited, for Statistics: nothing if it was short.
-class Wait {
+class WaitClock {
  public:
   /// Counts a poll that found nothing.
   __device__ __forceinline__ void poll() {
@@ -79,11 +95,9 @@ class Patience {
   __device__ __forceinline__ void remember() { polls_ = kPollsPerLook * 2 - 1; }
   /// For those who look by themselves.
   __device__ __forceinline__ std::uint64_t* began() { return began_; }
-  /// Whether it is for its last poll that it looks: only then at the host's memory, which is far away.
-  __device__ __forceinline__ bool looks() const { return polls_ % kPollsPerLook == 0; }
   /// Looks up: whether to give up `peer`.
   __device__ __forceinline__ bool look(int peer) {
-    const std::uint64_t began = look_up(geometry_, peer, *began_, timeout_ns_, looks());
+    const std::uint64_t began = look_up(geometry_, peer, *began_, timeout_ns_);
     if (began == 0) return true;
     *began_ = began;
     return false;

@@ -6,11 +6,12 @@
 
 namespace gpu_simulator {
 
-/// GPUs of the simulated machine, and multiprocessors of each.
+/// GPUs of the simulated machine.
 inline constexpr int kDevices = 4;
-inline constexpr int kProcessors = 4;
 inline constexpr std::size_t kDynamicBytes = std::size_t{64} << 10;
 
+/// Multiprocessors of each: SLUICE_SIMULATOR_PROCESSORS, or 4.
+int processors() noexcept;
 int current_device() noexcept;
 std::uint64_t host_nanoseconds() noexcept;
 

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+//
+// A rank on a GPU falls silent while another one has more patience than the rest: that one waits on, alive, and who
+// waits for it must not give it up with the silent one (docs/protocol.md, "One silent rank").
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cstring>
+
+#include "faults/late.hpp"
+#include "sluice/communicator.hpp"
+#include "support/gpu_main.hpp"
+#include "support/tensor.hpp"
+
+namespace sluice::faults {
+namespace {
+
+constexpr int kPatient = 1;
+constexpr int kSilent = 3;
+constexpr int kTokens = 4;
+constexpr int kHidden = 256;
+/// The patient rank gives the silent one up when the others have waited for longer than this for the patient one, and not
+/// yet kRanks times as long.
+constexpr milliseconds kShort = std::max(kDeadline, milliseconds(200));
+constexpr milliseconds kLong = 3 * kShort;
+static_assert(kRanks > 3);
+
+class Caller {
+ public:
+  explicit Caller(Communicator& communicator)
+      : communicator_(communicator),
+        x_(DType::bf16, {kTokens, kHidden}),
+        ids_(DType::i32, {kTokens, kTopk}),
+        weights_(DType::f32, {kTokens, kTopk}),
+        slab_(DType::bf16, {kExperts / kRanks, kRanks * kTokens, kHidden}),
+        out_(DType::bf16, {kTokens, kHidden}),
+        memory_(DType::u8, {static_cast<std::int64_t>(communicator.handle_bytes())}),
+        report_(support::place().allocate(sizeof(Report))) {
+    std::memset(x_.view().data, 0, x_.bytes());
+    std::memset(slab_.view().data, 0, slab_.bytes());
+    for (int at = 0; at < kTokens * kTopk; ++at) {
+      static_cast<std::int32_t*>(ids_.view().data)[at] = at % kTopk * (kExperts / kRanks);
+      static_cast<float*>(weights_.view().data)[at] = 1.0F;
+    }
+  }
+
+  /// The ranks that are missing, as bits; or below zero if the call failed.
+  int dispatch(milliseconds deadline) {
+    DispatchOptions options;
+    options.stream = support::place().stream();
+    options.deadline = deadline;
+    DispatchOutputs outputs;
+    outputs.rows = slab_.view();
+    outputs.handle = Handle(memory_.view().data, memory_.bytes(), Device::cuda);
+    outputs.report = new (report_.get()) Report();
+    const Received received =
+        communicator_.dispatch(x_.view(), ids_.view(), weights_.view(), options, outputs);
+    handle_ = received.handle;
+    return missing(received.status);
+  }
+  int combine(milliseconds deadline) {
+    CombineOptions options;
+    options.stream = support::place().stream();
+    options.deadline = deadline;
+    CombineOutputs outputs;
+    outputs.report = new (report_.get()) Report();
+    return missing(
+        communicator_.combine(slab_.view(), handle_, out_.view(), options, outputs).status);
+  }
+
+ private:
+  int missing(const Status& status) const {
+    support::place().finish();
+    if (!status.ok()) return -1;
+    return static_cast<int>(static_cast<const Report*>(report_.get())->missing.words[0]);
+  }
+
+  Communicator& communicator_;
+  support::Tensor x_, ids_, weights_, slab_, out_, memory_;
+  std::shared_ptr<void> report_;
+  Handle handle_;
+};
+
+/// `second`: what the ranks do after they have given the silent one up in a dispatch.
+void expect_one_silent(int (Caller::*second)(milliseconds)) {
+  std::barrier<> all(kRanks);
+  const std::string findings =
+      findings_of_trials(1, [&](World& world, support::Findings& failures) {
+        CommunicatorOptions options;
+        options.layout = Layout::expert_slab;
+        support::place().adapt(options);
+        Result<Communicator> communicator =
+            Communicator::create(world, {kExperts, kTopk, kHidden, kTokens}, options);
+        if (!communicator) {
+          failures.add(communicator.status().to_string());
+          all.arrive_and_drop();
+          return;
+        }
+        Caller caller(*communicator);
+        const auto expect = [&](const char* call, int seen, int missing) {
+          if (seen == missing) return;
+          failures.add(std::string(call) + ": missing are " + std::to_string(seen) + ", expected " +
+                       std::to_string(missing));
+        };
+        expect("dispatch of all", caller.dispatch(20 * kShort), 0);
+        all.arrive_and_wait();
+        if (world.rank() != kSilent) {
+          const bool patient = world.rank() == kPatient;
+          expect("first call without it", caller.dispatch(patient ? kLong : kShort), 1 << kSilent);
+          expect("second call without it", (caller.*second)(kShort), 1 << kSilent);
+        }
+        all.arrive_and_wait();
+      });
+  EXPECT_EQ(findings, "");
+}
+
+TEST(CudaSilent, WhoWaitsForItIsNotGivenUpInDispatch) {
+  expect_one_silent(&Caller::dispatch);
+}
+TEST(CudaSilent, WhoWaitsForItIsNotGivenUpInCombine) {
+  expect_one_silent(&Caller::combine);
+}
+
+}  // namespace
+}  // namespace sluice::faults
+
+int main(int argc, char** argv) {
+  return sluice::support::run_gpu_tests(argc, argv, sluice::support::gpu_count);
+}
