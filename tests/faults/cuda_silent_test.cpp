@@ -82,44 +82,58 @@ class Caller {
   Handle handle_;
 };
 
-/// `second`: what the ranks do after they have given the silent one up in a dispatch.
-void expect_one_silent(int (Caller::*second)(milliseconds)) {
+/// patience: of the patient rank; none if it waits for ever, until the silent one does come after all.
+/// `second`: what the others do after they have given the silent one up in a dispatch; then they miss `missing`.
+void expect_one_silent(milliseconds patience, int (Caller::*second)(milliseconds), int missing) {
+  const bool for_ever = patience < milliseconds(0);
   std::barrier<> all(kRanks);
-  const std::string findings =
-      findings_of_trials(1, [&](World& world, support::Findings& failures) {
-        CommunicatorOptions options;
-        options.layout = Layout::expert_slab;
-        support::place().adapt(options);
-        Result<Communicator> communicator =
-            Communicator::create(world, {kExperts, kTopk, kHidden, kTokens}, options);
-        if (!communicator) {
-          failures.add(communicator.status().to_string());
-          all.arrive_and_drop();
-          return;
-        }
-        Caller caller(*communicator);
-        const auto expect = [&](const char* call, int seen, int missing) {
-          if (seen == missing) return;
-          failures.add(std::string(call) + ": missing are " + std::to_string(seen) + ", expected " +
-                       std::to_string(missing));
-        };
-        expect("dispatch of all", caller.dispatch(20 * kShort), 0);
-        all.arrive_and_wait();
-        if (world.rank() != kSilent) {
-          const bool patient = world.rank() == kPatient;
-          expect("first call without it", caller.dispatch(patient ? kLong : kShort), 1 << kSilent);
-          expect("second call without it", (caller.*second)(kShort), 1 << kSilent);
-        }
-        all.arrive_and_wait();
-      });
-  EXPECT_EQ(findings, "");
+  std::barrier<> others(kRanks - 1);
+  const auto call = [&](World& world, support::Findings& failures) {
+    CommunicatorOptions options;
+    options.layout = Layout::expert_slab;
+    support::place().adapt(options);
+    Result<Communicator> communicator =
+        Communicator::create(world, {kExperts, kTopk, kHidden, kTokens}, options);
+    if (!communicator) {
+      failures.add(communicator.status().to_string());
+      all.arrive_and_drop();
+      if (world.rank() != kPatient) others.arrive_and_drop();
+      return;
+    }
+    Caller caller(*communicator);
+    const auto expect = [&](const char* what, int seen, int expected) {
+      if (seen == expected) return;
+      failures.add(std::string(what) + ": missing are " + std::to_string(seen) + ", expected " +
+                   std::to_string(expected));
+    };
+    expect("dispatch of all", caller.dispatch(20 * kShort), 0);
+    all.arrive_and_wait();
+    if (world.rank() == kPatient) {
+      expect("the patient rank's call", caller.dispatch(patience), for_ever ? 0 : 1 << kSilent);
+      if (!for_ever) expect("its second call", (caller.*second)(kShort), missing);
+    } else if (world.rank() == kSilent) {
+      others.arrive_and_wait();
+      if (for_ever) (void)caller.dispatch(kShort);
+    } else {
+      expect("first call without it", caller.dispatch(kShort), 1 << kSilent);
+      expect("second call without it", (caller.*second)(kShort), missing);
+      others.arrive_and_wait();
+    }
+    all.arrive_and_wait();
+  };
+  support::RunOptions options;
+  options.watchdog = 20 * kShort + std::chrono::seconds(10);
+  EXPECT_EQ(findings_of_trials(1, call, options), "");
 }
 
 TEST(CudaSilent, WhoWaitsForItIsNotGivenUpInDispatch) {
-  expect_one_silent(&Caller::dispatch);
+  expect_one_silent(kLong, &Caller::dispatch, 1 << kSilent);
 }
 TEST(CudaSilent, WhoWaitsForItIsNotGivenUpInCombine) {
-  expect_one_silent(&Caller::combine);
+  expect_one_silent(kLong, &Caller::combine, 1 << kSilent);
+}
+TEST(CudaSilent, NobodyIsWaitedForLongerThanAsManyDeadlinesAsThereAreRanks) {
+  expect_one_silent(milliseconds(-1), &Caller::dispatch, 1 << kSilent | 1 << kPatient);
 }
 
 }  // namespace

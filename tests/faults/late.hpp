@@ -46,8 +46,9 @@ struct Timing {
 };
 
 /// Runs `trial` so many times on every rank, and says what was found.
-inline std::string findings_of_trials(
-    int trials, const std::function<void(World&, support::Findings&)>& trial) {
+inline std::string findings_of_trials(int trials,
+                                      const std::function<void(World&, support::Findings&)>& trial,
+                                      const support::RunOptions& options = {}) {
   const support::RankBody body = [&](World& world, support::Findings& findings) {
     const std::unique_ptr<support::Place> place =
         support::gpu_place(world.rank(), std::chrono::seconds(30));
@@ -59,7 +60,7 @@ inline std::string findings_of_trials(
     support::set_place(nullptr);
   };
   support::prepare_gpu_places();
-  return support::run_as_threads(kRanks, body, {}).text();
+  return support::run_as_threads(kRanks, body, options).text();
 }
 
 }  // namespace sluice::faults

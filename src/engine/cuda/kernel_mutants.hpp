@@ -22,6 +22,7 @@
   EACH(duplicate_dropped)     /* A duplicate's weight is not added to that of its lowest k. */ \
   EACH(evidence_not_kept)     /* What had come of a source when it was given up counts for nothing. */ \
   EACH(silence_taken_for_death) /* Who waits gives no sign of life. */ \
+  EACH(patience_without_end)  /* Who waits is waited for without end. */ \
   EACH(lost_rows_kept)        /* Rows of a source that was given up are not zeroed. */ \
   EACH(parts_kept)            /* A record that came in part is added where it came. */ \
   EACH(loss_not_scaled)       /* The sum is not renormalised when routes are lost. */ \
