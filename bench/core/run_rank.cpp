@@ -96,11 +96,12 @@ Result<Contestants> make_contestants(World& world, const Workload& workload, Pla
   const std::shared_ptr<SluiceContestant> sluice = std::move(ours).value();
   contestants = launched(sluice, place, workload.bench_case);
   if (workload.bench_case.late_us > 0) {
+    Case graphs = workload.bench_case;
+    graphs.plain_launches = false;
     for (const Role role : {Role::late_all, Role::late_one}) {
-      for (auto& contestant :
-           launched(late_ranks(sluice, place, workload.bench_case, world.rank(), role), place,
-                    workload.bench_case)) {
-        if (contestant->way() == "graph") contestants.push_back(std::move(contestant));
+      for (auto& late :
+           launched(late_ranks(sluice, place, graphs, world.rank(), role), place, graphs)) {
+        contestants.push_back(std::move(late));
       }
     }
   }

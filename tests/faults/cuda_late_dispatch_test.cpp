@@ -54,12 +54,9 @@ class Trial {
       auto* const row = reinterpret_cast<std::uint16_t*>(x_.row(token));
       std::fill_n(row, shape.hidden / 2, half_of(kFirst + rank));
       std::fill_n(row + shape.hidden / 2, shape.hidden / 2, half_of(1 + token));
-      for (int k = 0; k < kTopk; ++k) {
-        static_cast<std::int32_t*>(ids_.view().data)[token * kTopk + k] =
-            k * kLocal + (token + k) % kLocal;
-        static_cast<float*>(weights_.view().data)[token * kTopk + k] = 1.0F;
-      }
     }
+    route_everywhere(tokens_, static_cast<std::int32_t*>(ids_.view().data),
+                     static_cast<float*>(weights_.view().data));
     new (report_.get()) Report();
   }
 

@@ -44,12 +44,8 @@ class Trial {
         report_(support::place().allocate(sizeof(Report))),
         memory_(DType::u8, {static_cast<std::int64_t>(communicator.handle_bytes())}) {
     std::memset(x_.view().data, 0, x_.bytes());
-    auto* const ids = static_cast<std::int32_t*>(ids_.view().data);
-    for (int at = 0; at < tokens * kTopk; ++at) {
-      const int k = at % kTopk;
-      ids[at] = k * (kExperts / kRanks) + (at / kTopk + k) % (kExperts / kRanks);
-      static_cast<float*>(weights_.view().data)[at] = 1.0F;
-    }
+    route_everywhere(tokens, static_cast<std::int32_t*>(ids_.view().data),
+                     static_cast<float*>(weights_.view().data));
     new (report_.get()) Report();
   }
 

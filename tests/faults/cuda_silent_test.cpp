@@ -39,10 +39,8 @@ class Caller {
         report_(support::place().allocate(sizeof(Report))) {
     std::memset(x_.view().data, 0, x_.bytes());
     std::memset(slab_.view().data, 0, slab_.bytes());
-    for (int at = 0; at < kTokens * kTopk; ++at) {
-      static_cast<std::int32_t*>(ids_.view().data)[at] = at % kTopk * (kExperts / kRanks);
-      static_cast<float*>(weights_.view().data)[at] = 1.0F;
-    }
+    route_everywhere(kTokens, static_cast<std::int32_t*>(ids_.view().data),
+                     static_cast<float*>(weights_.view().data));
   }
 
   /// The ranks that are missing, as bits; or below zero if the call failed.

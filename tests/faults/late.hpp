@@ -4,6 +4,7 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <functional>
 
@@ -25,6 +26,16 @@ constexpr int kTrials = 4;  // Its deadlines are long, and few of its trials in 
 constexpr std::chrono::milliseconds kDeadline{50};
 constexpr int kTrials = 40;
 #endif
+
+/// Routes of `tokens` tokens, each to every rank, all with a weight of 1.
+inline void route_everywhere(int tokens, std::int32_t* ids, float* weights) {
+  constexpr int kLocal = kExperts / kRanks;
+  for (int at = 0; at < tokens * kTopk; ++at) {
+    const int k = at % kTopk;
+    ids[at] = k * kLocal + (at / kTopk + k) % kLocal;
+    weights[at] = 1.0F;
+  }
+}
 
 /// When the late rank comes, after its peers: by and by, when some of its pieces are in time.
 struct Timing {

@@ -146,7 +146,7 @@ __device__ __forceinline__ std::uint64_t now_ns() {
   return value;
 }
 
-/// How many polls a warp does for every look at what else has happened, 4 to 8 ms: whoever has looked is slower from then
+/// How many polls a warp does for every look at what else has happened, 3 to 8 ms: whoever has looked is slower from then
 /// on, and ranks that are alive come some 100 us after each other all the time.
 inline constexpr unsigned kPollsPerLook = 16384;
 /// From how many on a wait is counted.

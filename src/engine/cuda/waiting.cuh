@@ -14,7 +14,7 @@ __device__ __forceinline__ bool is_overdue(const Geometry& g, int peer, std::int
   if (limit == 0 || waited <= limit) return false;
   // This rank's own data is late where the rank itself waits for a peer, which is given up first.
   if (peer == g.rank) return waited > limit * (g.ranks + 1);
-  // Pairs with the store of Watch::run().
+  // Pairs with the store of Watch::listen().
   const std::uint32_t silent_ms =
       *const_cast<const volatile std::uint32_t*>(&g.board->silent_ms[peer]);
   if (waited > limit * g.ranks && !mutant(KernelMutant::patience_without_end)) return true;
@@ -56,6 +56,8 @@ class Polls {
   __device__ __forceinline__ bool weary() { return ++polls_ % kPollsPerLook == 0; }
   /// Whether it has ever been.
   __device__ __forceinline__ bool was_weary() const { return polls_ >= kPollsPerLook; }
+  /// As if it had been, and were about to be again.
+  __device__ __forceinline__ void remember() { polls_ = kPollsPerLook * 2 - 1; }
   /// After lanes have waited each for itself: as often as the one that did most. By one warp.
   __device__ __forceinline__ void agree() { polls_ = __reduce_max_sync(~0U, polls_); }
 
@@ -88,12 +90,10 @@ class Patience {
   __device__ Patience(const Geometry& geometry, std::uint64_t timeout_ns, std::uint64_t& began)
       : geometry_(&geometry), timeout_ns_(timeout_ns), began_(&began) {}
 
-  /// Counts a poll. Whether it is time to look up.
-  __device__ __forceinline__ bool weary() { return ++polls_ % kPollsPerLook == 0; }
-  /// Whether it has ever been.
-  __device__ __forceinline__ bool was_weary() const { return polls_ >= kPollsPerLook; }
+  __device__ __forceinline__ bool weary() { return polls_.weary(); }
+  __device__ __forceinline__ bool was_weary() const { return polls_.was_weary(); }
   /// That another's, who went on with this wait, was.
-  __device__ __forceinline__ void remember() { polls_ = kPollsPerLook * 2 - 1; }
+  __device__ __forceinline__ void remember() { polls_.remember(); }
   /// For those who look by themselves.
   __device__ __forceinline__ std::uint64_t* began() { return began_; }
   /// Looks up: whether to give up `peer`.
@@ -109,7 +109,7 @@ class Patience {
   const Geometry* geometry_;
   std::uint64_t timeout_ns_;
   std::uint64_t* began_;
-  unsigned polls_ = 0;
+  Polls polls_;
 };
 
 /// Waits for one packet of `peer` and empties it.
