@@ -27,7 +27,7 @@ __device__ __forceinline__ std::uint32_t closed_peers(const Geometry& g, std::ui
   std::uint32_t* const closing = &state.closing[kKind][bank][exists ? lane : 0];
   std::uint32_t* const closed = &state.closed[kKind][bank][exists ? lane : 0];
   if (gives_up && claim(closing, tag)) {
-    wait_grace(&g);
+    wait_grace(g);
     store_release(closed, mark_of(tag));  // Pairs with the load below.
   }
   __syncwarp();

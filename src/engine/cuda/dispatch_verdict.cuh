@@ -138,7 +138,7 @@ static __device__ __noinline__ void ask_about(Late late, int source) {
   if (look_up(&r.g, source, weary_since(r), r.a.timeout_ns) != 0) return;
   std::uint32_t* const closing = &r.g.state->closing[kKind][r.bank][source];
   if (claim(closing, r.tag)) {
-    wait_grace(&r.g);
+    wait_grace(r.g);
     keep_evidence(late_of(r), source);
     // Pairs with await_closed().
     store_release(&r.g.state->closed[kKind][r.bank][source], mark_of(r.tag));

@@ -17,14 +17,16 @@
 ///   of this launch have read it; those of the next one read it after this one has ended.
 namespace sluice::engine::cuda {
 
-/// Lets kGraceNs pass in many small steps: not at once, should the GPU be given to another process meanwhile.
-static __device__ __noinline__ void wait_grace(const Geometry* g) {
+/// Lets kGraceNs pass in many small steps: not at once, should the GPU be given to another process meanwhile. By one lane.
+/// Not a call: CUDA 13.0 compiles one, from where lanes have parted, without the uniform register that its loads
+/// go through ("illegal instruction" on an H200).
+__device__ __forceinline__ void wait_grace(const Geometry& g) {
   constexpr int kSteps = 1000;
 #pragma unroll 1
   for (int i = 0; i < kSteps; ++i) {
     const std::uint64_t begin = now_ns();
-    *const_cast<volatile std::uint64_t*>(&g->board->waits) = begin;
-    while (now_ns() - begin < kGraceNs / kSteps) (void)load_acquire(&g->state->suspects);
+    *const_cast<volatile std::uint64_t*>(&g.board->waits) = begin;
+    while (now_ns() - begin < kGraceNs / kSteps) (void)load_acquire(&g.state->suspects);
   }
 }
 
