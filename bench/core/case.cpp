@@ -139,6 +139,7 @@ Status Case::settle() {
         in_range("--top-k", top_k, 1, std::min(kMaxTopk, experts)),
         in_range("--slot-tokens", slot_tokens, 0, kMaxTokens),
         in_range("--in-flight", in_flight, 1, kMaxInFlight),
+        in_range("--blocks", blocks, 0, 1 << 16),
         in_range("--slab-rows", slab_rows, 0, std::int64_t{kMaxRanks} * kMaxTokens),
         in_range("--sets", sets, 1, 1024), in_range("--iterations", iterations, 1, 1'000'000),
         in_range("--warmup", warmup, 0, 1'000'000), in_range("--chain", chain, 1, 10'000),
@@ -204,6 +205,7 @@ CommunicatorOptions Case::communicator_options() const {
   options.y_memory = y_memory;
   options.slot_tokens = slot_tokens;
   options.in_flight = in_flight;
+  options.block_limit = blocks;
   options.deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(deadline_s * 1e9));
   return options;
 }

@@ -50,6 +50,7 @@ struct Case {
   bool registered = false;  ///< x and y lie in memory of Communicator::allocate.
   int slot_tokens = 0;
   int in_flight = 2;
+  int blocks = 0;              // CommunicatorOptions::block_limit
   std::int64_t slab_rows = 0;  ///< Rows per expert of expert_slab; 0: ranks * tokens.
   RoutingSpec routing;
   int sets = 8;

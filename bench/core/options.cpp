@@ -54,6 +54,9 @@ void BenchOptions::add_to(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--in-flight", c.in_flight, "Operations of a kind between their halves")
       ->capture_default_str();
+  app.add_option("--blocks", c.blocks,
+                 "cuda: thread blocks of one launch at most; 0: what the library takes by itself")
+      ->capture_default_str();
   app.add_option("--routing", texts_.routing, "uniform, zipf:S, hot:N or grouped:G")
       ->capture_default_str();
   app.add_option("--weights", texts_.weights,
@@ -186,10 +189,11 @@ Status BenchOptions::parse_texts() {
                   fmt::format("--registered {}: expected yes or no", texts_.registered));
   }
   // On a GPU all memory is alike in latency mode.
-  c.registered = texts_.registered == "yes" && c.engine == Device::cpu;
-  if (c.engine == Device::cuda && texts_.y_memory == "registered") {
+  const bool alike = c.engine == Device::cuda && c.resolved_mode() == Mode::latency;
+  c.registered = texts_.registered == "yes" && !alike;
+  if (alike && texts_.y_memory == "registered") {
     return Status(StatusCode::invalid_argument,
-                  "--y-memory registered: with --engine cuda all memory is alike");
+                  "--y-memory registered: with --engine cuda all memory is alike in latency mode");
   }
   if (texts_.y_memory == "automatic") {
     c.y_memory = c.registered ? YMemory::registered : YMemory::ordinary;

@@ -158,6 +158,7 @@ Json case_json(const Case& bench_case) {
           {"slot_tokens", bench_case.slot_tokens},
           {"slab_rows", bench_case.slab_rows},
           {"in_flight", bench_case.in_flight},
+          {"blocks", bench_case.blocks},
           {"routing", bench_case.routing.text()},
           {"sets", bench_case.sets},
           {"iterations", bench_case.iterations},

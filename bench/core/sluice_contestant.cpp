@@ -100,10 +100,12 @@ Status SluiceContestant::allocate_inputs() {
       Result<void*> memory = communicator_.allocate(bytes);
       if (!memory) return memory.status();
       out = static_cast<std::byte*>(*memory);
-      fill(out);
-      return {};
+      if (case_.engine == Device::cpu) {
+        fill(out);
+        return {};
+      }
     }
-    Result<Mirror> memory = Mirror::make(place_, bytes);
+    Result<Mirror> memory = registered ? Mirror::of(out, bytes) : Mirror::make(place_, bytes);
     if (!memory) return memory.status();
     own = std::move(memory).value();
     out = own.device();

@@ -19,6 +19,11 @@ Layout layout_named(const std::string& name) {
   return name == "expert_major" ? Layout::expert_major : Layout::expert_slab;
 }
 
+sluice::Mode mode_named(const std::string& name) {
+  if (name == "throughput") return sluice::Mode::throughput;
+  return name == "latency" ? sluice::Mode::latency : sluice::Mode::automatic;
+}
+
 std::size_t area(std::int64_t rows, std::int64_t columns) {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns);
 }
@@ -42,7 +47,7 @@ sluice::Result<std::unique_ptr<GpuLayer>> GpuLayer::create(sluice::World& world,
   sluice::CommunicatorOptions communicator;
   communicator.device = sluice::Device::cuda;
   communicator.device_index = gpu.device();
-  communicator.mode = sluice::Mode::latency;
+  communicator.mode = mode_named(options.common.mode);
   communicator.permit_single = true;
   // No block_limit: everything is on one stream, so that no other kernel of this rank wants a part
   // of the GPU while Sluice's are on it. Ranks that share a GPU divide it by themselves.

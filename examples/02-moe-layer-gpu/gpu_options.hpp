@@ -8,12 +8,12 @@
 
 namespace moe {
 
-/// Tokens of one rank, and ranks, that the CUDA engine takes at most in latency mode.
+/// Tokens of one rank in latency mode, and ranks, that the CUDA engine takes at most.
 inline constexpr int kTokensPerRankMax = 512;
 inline constexpr int kRanksMax = 16;
 
 struct GpuOptions {
-  /// Those of example 01. ranks is 0 until it is known how many GPUs there are. layout and mode are
+  /// Those of example 01. ranks is 0 until it is known how many GPUs there are. layout is that
   /// of the CPU engine's run, which this one is compared with.
   Options common;
   std::string layout = "expert_slab";

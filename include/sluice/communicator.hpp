@@ -46,13 +46,15 @@ struct CommunicatorOptions {
   /// calls are memory that `device_index` can address, and calls only queue work on a stream.
   Device device = Device::cpu;
   int device_index = -1;  ///< cuda: this rank's GPU; negative: the calling thread's current one.
-  /// cuda: thread blocks of one launch at most, 0 for as many as run at once. All blocks of a launch
-  /// must run at the same time: leave room for kernels of other streams.
+  /// cuda: thread blocks of one launch at most. latency: 0 for as many as run at once; all blocks of a
+  /// launch must run at the same time: leave room for kernels of other streams. throughput: the
+  /// multiprocessors that move rows, one block on each; 0 for 24.
   int block_limit = 0;
   /// Expert to rank, E entries; empty: contiguous, the first E mod R ranks own one expert more.
   /// Local experts of a rank are its experts in ascending order.
   std::vector<std::int32_t> expert_to_rank;
-  /// Size of this communicator's registered memory per rank (see allocate). Taken when touched.
+  /// Size of this communicator's registered memory per rank (see allocate). Taken when
+  /// touched; cuda: at creation, and in latency mode not at all, since allocate needs none there.
   std::size_t registered_bytes = 0;
   /// Limit of one operation's waits, and of the first operation's. Negative: none. A peer that is
   /// itself seen to wait for another gets the same time again, at most R - 1 times.

@@ -130,6 +130,13 @@ window::PacketShape packet_shape(const engine::EngineConfig& config) {
   packets.top_k = config.shape.top_k;
   packets.banks = protocol::banks_for(config.options.in_flight);
   packets.tokens = config.tokens_max;
+  packets.cell_tokens = config.tokens_max;
+  if (config.throughput()) {
+    // Slots are large: as many banks as operations in flight, or one more, since their number is odd.
+    packets.banks = config.options.in_flight / 2 * 2 + 1;
+    packets.cell_tokens = 0;
+    packets.stages = packets.banks;
+  }
   packets.local_experts = config.map.max_local_experts();
   packets.combine_rows_per_token = config.options.permit_single ? config.shape.top_k : 1;
   packets.dispatch_row_bytes = packet_bytes(config.options.dispatch_codec, config.shape.hidden);

@@ -1,13 +1,25 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
+#include "memory/region_allocator.hpp"
+#include "sluice/status.hpp"
 #include "sluice/types.hpp"
 
 namespace sluice::engine {
+
+/// What allocate() says when there is no room for `bytes` in registered memory.
+inline Status no_registered_memory(std::size_t bytes, const memory::RegionAllocator& memory) {
+  return {StatusCode::out_of_memory,
+          fmt::format("allocate({} bytes): the largest free block of registered memory has {} "
+                      "bytes; expected options.registered_bytes to be larger",
+                      bytes, memory.largest_free())};
+}
 
 /// Whether all rows of `view`, [N, H] or slabs without gaps [L, slab_rows, H], lie in the registered
 /// memory at `base`, so that peers can read them where they are; then `offset` is that of the first

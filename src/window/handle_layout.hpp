@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "sluice/limits.hpp"
 #include "sluice/report.hpp"
 #include "window/window_layout.hpp"
 
@@ -25,11 +26,13 @@ struct alignas(16) HandleBrief {
   std::uint32_t key = 0;       // Of the communicator and rank that made it; 0: refused.
   std::uint32_t dispatch = 0;  // low half
   std::uint32_t records = 0;
-  std::uint16_t tokens = 0;
-  std::uint16_t layout = 0;
+  std::uint32_t tokens : 24 = 0;
+  std::uint32_t layout : 8 = 0;
   std::int64_t rows = 0;
   std::int64_t capacity = 0;
 };
+
+static_assert(kMaxTokens < 1 << 24);
 
 struct HandleHeader {
   HandleBrief brief;

@@ -11,14 +11,16 @@
 /// The bytes of one rank's window where arrival is carried by the data, one source for host and
 /// device: every 16-byte packet says by itself whether it has come.
 ///
-///   window        := lane[R]                                  (lane j: written by rank j only)
-///   lane          := told[2] cell[kinds][B] dispatch_bank[B] combine_bank[B]
+///   window        := lane[R] stage[Bs]                        (lane j: written by rank j only)
+///   lane          := told[2] (with an accusation) cell[kinds][B] dispatch_bank[B] combine_bank[B]
 ///   cell          := packet[P]
 ///   dispatch_bank := count[L'] route[S][K] dispatch_row[S]
 ///   combine_bank  := weight[S][W] answer[S] row_weight[S][W] combine_row[C]
+///   stage         := dispatch_row[S]                          (written by its owner, read by all)
 ///
 /// S = slot_tokens, C = S, times K if `single` may be used, W = ceil(K / 3), L' = the most experts of
-/// a rank, P: see cell_packets(). Slots are numbered by tokens: of the source in dispatch, of home in
+/// a rank, P: see cell_packets(). Bs = 0 in latency mode, else B, and then there are no dispatch_rows in
+/// lanes. Slots are numbered by tokens: of the source in dispatch, of home in
 /// combine. So a record's place needs nothing but its token, and a cell says which tokens come.
 ///
 /// Rows are poisoned: an empty packet's last word is kPoison, which no codec emits; who reads a
@@ -36,7 +38,7 @@ inline constexpr int kPacketWeights = 3;
 
 /// The tag of an epoch. Never that of memory that nobody has written (all ones, or zero before the
 /// first epoch). A tag comes again after 2^31 operations, but then in another bank, since their
-/// number is odd: a packet would have to lie unread for 2^31 * B operations to look fresh.
+/// number is odd (unless there is one): a packet would have to lie unread for 2^31 * B operations to look fresh.
 SLUICE_INLINE constexpr std::uint32_t tag_of(std::uint64_t epoch) {
   return static_cast<std::uint32_t>(epoch & 0x7FFFFFFFU);
 }
@@ -65,6 +67,8 @@ struct PacketShape {
   int combine_rows_per_token = 1;
   std::size_t dispatch_row_bytes = 0;  // data and scale packets of one record
   std::size_t combine_row_bytes = 0;
+  int cell_tokens = 0;  // Cells have bits of so many tokens.
+  int stages = 0;       // Bs
 };
 
 /// Packets with the scales of one unit, `group` elements to a scale of `scale_bytes`.
@@ -89,13 +93,13 @@ class PacketLayout {
       end = at + bytes;
       return at;
     };
-    const std::size_t cell = wide(cell_packets(shape.tokens)) * kPacketBytes;
+    const std::size_t cell = wide(cell_packets(shape.cell_tokens)) * kPacketBytes;
     const std::size_t cells = take(protocol::kCellKinds * wide(shape.banks) * cell);
     const std::size_t dispatch_banks = round_up(end, kRowAlignment);
     const std::size_t dispatch_row = round_up(shape.dispatch_row_bytes, kRowAlignment);
     const std::size_t counts = take(wide(shape.local_experts) * sizeof(std::uint64_t));
     const std::size_t routes = take(slots * k * kPacketBytes);
-    const std::size_t dispatch_rows = take(slots * dispatch_row);
+    const std::size_t dispatch_rows = take(shape.stages == 0 ? slots * dispatch_row : 0);
     const std::size_t dispatch_bank = round_up(end, kRowAlignment) - dispatch_banks;
     end = dispatch_banks + wide(shape.banks) * dispatch_bank;
     const std::size_t combine_banks = end;
@@ -124,7 +128,9 @@ class PacketLayout {
     lane_ = narrow(lane);
     route_row_ = narrow(k * kPacketBytes);
     weight_row_ = narrow(weights);
-    bytes_ = round_up(wide(shape.ranks) * lane, kPageBytes);
+    stages_ = round_up(wide(shape.ranks) * lane, kPageBytes);
+    stage_ = slots * dispatch_row;
+    bytes_ = round_up(stages_ + wide(shape.stages) * stage_, kPageBytes);
   }
 
   /// Whether the offsets can be represented.
@@ -141,10 +147,20 @@ class PacketLayout {
     return std::size_t{static_cast<std::uint32_t>(peer)} * lane_;
   }
 
+  /// Offset of the staged row of `token` from the window's base.
+  SLUICE_INLINE constexpr std::size_t staged_row(int bank, int token) const {
+    return stages_ + static_cast<std::size_t>(bank) * stage_ +
+           static_cast<std::size_t>(token) * dispatch_row_;
+  }
+
+  SLUICE_INLINE constexpr std::size_t staged_row_stride() const { return dispatch_row_; }
+
   // Offsets from a lane's base.
   SLUICE_INLINE constexpr std::uint32_t told(protocol::Kind kind) const {
     return product(static_cast<int>(kind), kLineBytes);
   }
+  /// Beside it: not zero once the peer has given this rank up, and may overwrite what it reads.
+  SLUICE_INLINE constexpr std::uint32_t accusation() const { return sizeof(std::uint64_t); }
   SLUICE_INLINE constexpr std::size_t told_bytes() const { return protocol::kKinds * kLineBytes; }
   SLUICE_INLINE constexpr std::uint32_t cell(protocol::CellKind kind, int bank) const {
     return cells_ + product(static_cast<int>(kind) * shape_.banks + bank, cell_);
@@ -200,6 +216,8 @@ class PacketLayout {
   std::uint32_t route_row_ = 0;
   std::uint32_t weight_row_ = 0;
   std::uint32_t lane_ = 0;
+  std::size_t stages_ = 0;
+  std::size_t stage_ = 0;
   std::size_t bytes_ = 0;
 };
 

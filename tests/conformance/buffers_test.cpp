@@ -11,6 +11,7 @@
 #include "conformance/modes.hpp"
 #include "conformance/rules.hpp"
 #include "support/compare.hpp"
+#include "support/place.hpp"
 
 namespace sluice::conformance {
 namespace {
@@ -89,6 +90,18 @@ TEST_P(Buffers, RegisteredInputs) {
   }
 }
 
+// Registered memory is each rank's own affair.
+TEST_P(Buffers, RegisteredMemoryOfAnySize) {
+  const Scenario scenario = small();
+  const Step step = prepare_step(scenario, StepSpec(), 0);
+  expect_clean(run_body(scenario, [&](World& world, Communicator&, support::Findings& findings) {
+    Scenario own = scenario;
+    own.options.registered_bytes = static_cast<std::size_t>(world.rank()) << 22U;
+    std::optional<Communicator> communicator = make_communicator(world, own, findings);
+    if (communicator.has_value()) run_step(*communicator, step, findings);
+  }));
+}
+
 // Homes read y where it lies, as far as they can use it as it is, and form the sums themselves.
 TEST_P(Buffers, ResultsReadInPlace) {
   Scenario scenario = small();
@@ -139,7 +152,7 @@ TEST_P(Overwrites, InputsAfterTheCall) {
     steps.push_back(prepare_step(scenario, spec, i));
   }
   const auto scribble = [](const ConstTensorView& view, std::size_t bytes) {
-    std::memset(const_cast<void*>(view.data), 0x3C, bytes);
+    support::place().fill(const_cast<void*>(view.data), 0x3C, bytes);
   };
   expect_clean(run_body(scenario,
                         [&](World& world, Communicator& communicator, support::Findings& findings) {

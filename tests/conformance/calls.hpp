@@ -10,6 +10,24 @@
 
 namespace sluice::conformance {
 
+/// A call's input in registered memory, which the host may not be able to write itself.
+class RegisteredCopy {
+ public:
+  RegisteredCopy() = default;
+  ~RegisteredCopy();
+  RegisteredCopy(const RegisteredCopy&) = delete;
+  RegisteredCopy& operator=(const RegisteredCopy&) = delete;
+
+  /// The same as `tensor`, there. Once; `tensor` stays as it is until the call has ended.
+  TensorView of(const support::Tensor& tensor, Communicator& communicator,
+                support::Findings& findings);
+
+ private:
+  Communicator* communicator_ = nullptr;
+  support::Findings* findings_ = nullptr;
+  void* memory_ = nullptr;
+};
+
 /// One rank's side of one dispatch: it owns the inputs and the outputs, so that any number may be
 /// in flight, and knows what must come out.
 class DispatchCall {
@@ -84,7 +102,7 @@ class DispatchCall {
   std::vector<std::byte> rows_copy_, scales_copy_;
   void* allocated_rows_ = nullptr;
   void* allocated_scales_ = nullptr;
-  void* registered_ = nullptr;
+  RegisteredCopy registered_;
   ConstTensorView x_, ids_, weights_;
   DispatchOptions options_;
   DispatchOutputs outputs_;
@@ -98,7 +116,6 @@ class CombineCall {
   /// `rows_shape`: of the tensor that the dispatch filled (DispatchCall::rows_shape).
   CombineCall(Communicator& communicator, const Step& step, int repetition, const Handle& handle,
               const std::vector<std::int64_t>& rows_shape, support::Findings& findings);
-  ~CombineCall();
   CombineCall(const CombineCall&) = delete;
   CombineCall& operator=(const CombineCall&) = delete;
 
@@ -138,7 +155,7 @@ class CombineCall {
   support::Tensor y_tensor_, weights_tensor_, row_weights_tensor_;
   support::Tensor out_tensor_, surviving_tensor_, weights_home_tensor_;
   std::deque<support::Tensor> extras_;
-  void* registered_ = nullptr;
+  RegisteredCopy registered_;
   ConstTensorView y_;
   CombineOptions options_;
   CombineOutputs outputs_;

@@ -44,32 +44,19 @@ CombineCall::CombineCall(Communicator& communicator, const Step& step, int repet
   make_outputs();
 }
 
-CombineCall::~CombineCall() {
-  if (registered_ == nullptr) return;
-  const Status freed = communicator_.deallocate(registered_);
-  if (!freed.ok()) findings_.add("deallocate: " + freed.to_string());
-}
-
 // Rows that hold no result stay NaN: if one is read, it shows.
 void CombineCall::make_y(const std::vector<std::int64_t>& rows_shape) {
   const StepSpec& spec = step_.spec;
-  if (spec.registered_y && support::place().device() == Device::cpu) {
-    const std::size_t bytes = Tensor::bytes_needed(spec.y_dtype, rows_shape, spec.input_gap);
-    Result<void*> memory = communicator_.allocate(std::max<std::size_t>(bytes, 64));
-    if (memory.ok()) {
-      registered_ = *memory;
-    } else {
-      findings_.add("allocate: " + memory.status().to_string());
-    }
-  }
-  y_tensor_ = Tensor(spec.y_dtype, rows_shape, spec.input_gap, registered_);
+  y_tensor_ = Tensor(spec.y_dtype, rows_shape, spec.input_gap);
   const reference::RankRows& rows = step_.dispatched[0].ranks[at(rank_)];
   const std::size_t row_bytes = at(rows_shape.back()) * reference::bytes_of(spec.y_dtype);
   for (std::size_t i = 0; i < rows.rows.size(); ++i) {
     if (!rows.rows[i].stored || rows.rows[i].number >= y_tensor_.rows()) continue;
     y_tensor_.set_row(rows.rows[i].number, input_.y.data() + i * row_bytes);
   }
-  y_ = or_null(y_tensor_.view(), rank_ % 2 == 1);
+  const TensorView y =
+      spec.registered_y ? registered_.of(y_tensor_, communicator_, findings_) : y_tensor_.view();
+  y_ = or_null(y, rank_ % 2 == 1);
 }
 
 void CombineCall::make_options() {

@@ -91,10 +91,12 @@ std::string milliseconds_of(std::chrono::steady_clock::duration time) {
 }
 
 /// The hashes of all runs of a rank under given circumstances; what is wrong goes to `findings`.
-void run_kind(World& world, const Circumstances& kind, Tensors& t, support::Place& second,
-              std::vector<std::uint64_t>& hashes, support::Findings& findings) {
+void run_kind(World& world, const Circumstances& kind, Mode mode, Tensors& t,
+              support::Place& second, std::vector<std::uint64_t>& hashes,
+              support::Findings& findings) {
   void* const second_stream = second.stream();
   CommunicatorOptions options;
+  options.mode = mode;
   options.layout = Layout::expert_slab;
   options.dispatch_codec = {CodecKind::fp8, ScaleForm::f32, 128};
   options.block_limit = kind.block_limit;
@@ -162,8 +164,8 @@ void run_kind(World& world, const Circumstances& kind, Tensors& t, support::Plac
   }
 }
 
-void expect_one_hash(int tokens) {
-  const support::RankBody body = [tokens](World& world, support::Findings& findings) {
+void expect_one_hash(Mode mode, int tokens) {
+  const support::RankBody body = [mode, tokens](World& world, support::Findings& findings) {
     const std::unique_ptr<support::Place> place =
         support::gpu_place(world.rank(), std::chrono::seconds(5));
     const std::unique_ptr<support::Place> second =
@@ -172,7 +174,7 @@ void expect_one_hash(int tokens) {
     Tensors tensors(world.rank(), tokens, kExperts / kRanks);
     std::vector<std::uint64_t> hashes;
     for (const Circumstances& kind : kKinds) {
-      run_kind(world, kind, tensors, *second, hashes, findings);
+      run_kind(world, kind, mode, tensors, *second, hashes, findings);
     }
     const std::size_t expected = std::size(kKinds) * kRunsOfOneKind;
     if (hashes.size() != expected) findings.add("not all runs were made");
@@ -189,10 +191,13 @@ void expect_one_hash(int tokens) {
 }
 
 TEST(CudaDeterminism, ManyRunsOfFewTokens) {
-  expect_one_hash(8);
+  expect_one_hash(Mode::latency, 8);
 }
 TEST(CudaDeterminism, ManyRunsOfManyTokens) {
-  expect_one_hash(kMaxTokens);
+  expect_one_hash(Mode::latency, kMaxTokens);
+}
+TEST(CudaDeterminism, ManyRunsInThroughputMode) {
+  expect_one_hash(Mode::throughput, kMaxTokens);
 }
 
 }  // namespace

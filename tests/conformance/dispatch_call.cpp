@@ -36,6 +36,29 @@ ConstTensorView or_null(ConstTensorView view, bool null) {
   return view;
 }
 
+RegisteredCopy::~RegisteredCopy() {
+  if (memory_ == nullptr) return;
+  support::place().finish();
+  const Status freed = communicator_->deallocate(memory_);
+  if (!freed.ok()) findings_->add("deallocate: " + freed.to_string());
+}
+
+TensorView RegisteredCopy::of(const support::Tensor& tensor, Communicator& communicator,
+                              support::Findings& findings) {
+  communicator_ = &communicator;
+  findings_ = &findings;
+  TensorView view = tensor.view();
+  Result<void*> memory = communicator.allocate(std::max<std::size_t>(tensor.bytes(), 64));
+  if (!memory.ok()) {
+    findings.add("allocate: " + memory.status().to_string());
+    return view;
+  }
+  memory_ = *memory;
+  if (tensor.bytes() > 0) support::place().write(memory_, view.data, tensor.bytes());
+  view.data = memory_;
+  return view;
+}
+
 DispatchCall::DispatchCall(Communicator& communicator, const Step& step, int repetition,
                            support::Findings& findings)
     : communicator_(communicator),
@@ -53,9 +76,6 @@ DispatchCall::DispatchCall(Communicator& communicator, const Step& step, int rep
 
 DispatchCall::~DispatchCall() {
   received_.release();
-  if (registered_ == nullptr) return;
-  const Status freed = communicator_.deallocate(registered_);
-  if (!freed.ok()) findings_.add("deallocate: " + freed.to_string());
 }
 
 void DispatchCall::make_inputs() {
@@ -65,19 +85,11 @@ void DispatchCall::make_inputs() {
   const std::int64_t top_k = problem_.top_k;
   const bool null = rank_ % 2 == 1;
   const std::vector<std::int64_t> x_shape = {tokens, problem_.hidden};
-  // Registered memory of a GPU is none that the host can fill.
-  if (spec.registered_x && support::place().device() == Device::cpu) {
-    const std::size_t bytes = Tensor::bytes_needed(spec.x_dtype, x_shape, spec.input_gap);
-    Result<void*> memory = communicator_.allocate(std::max<std::size_t>(bytes, 64));
-    if (memory.ok()) {
-      registered_ = *memory;
-    } else {
-      findings_.add("allocate: " + memory.status().to_string());
-    }
-  }
-  x_tensor_ = Tensor(spec.x_dtype, x_shape, spec.input_gap, registered_);
+  x_tensor_ = Tensor(spec.x_dtype, x_shape, spec.input_gap);
   x_tensor_.fill(input.x);
-  x_ = or_null(x_tensor_.view(), null);
+  const TensorView x =
+      spec.registered_x ? registered_.of(x_tensor_, communicator_, findings_) : x_tensor_.view();
+  x_ = or_null(x, null);
   ids_tensor_ = ids_tensor(spec.ids_dtype, input.topk_ids, tokens, top_k, spec.input_gap);
   ids_ = or_null(ids_tensor_.view(), null);
   if (spec.weights_at_dispatch) {

@@ -161,6 +161,34 @@ TEST_P(Mismatch, OfHandles) {
       }));
 }
 
+// The same with weights given to combine: ranks wait for weights of routes that the other handle does not have.
+TEST_P(Mismatch, OfHandlesWithWeights) {
+  const Scenario from = small();
+  StepSpec spec = full();
+  spec.weights_at_combine = true;
+  const Step usual = prepare_step(from, spec, 0);
+  spec.routing = support::RoutingKind::sparse;
+  const Step unusual = prepare_step(from, spec, 1);
+  expect_clean(
+      run_body(from, [&](World& world, Communicator& communicator, support::Findings& findings) {
+        DispatchCall a(communicator, usual, 0, findings);
+        a.whole();
+        DispatchCall b(communicator, unusual, 0, findings);
+        b.whole();
+        const bool odd = world.rank() == kOdd;
+        DispatchCall& own = odd ? b : a;
+        CombineCall combine(communicator, odd ? unusual : usual, 0, own.handle(), own.rows_shape(),
+                            findings);
+        support::Tensor out(DType::bf16,
+                            {communicator.shape().max_tokens, communicator.shape().hidden});
+        findings.set_context("one rank combines with another dispatch's handle, and weights: ");
+        combine.take(communicator.combine(combine.y(), own.handle(), out.view(), combine.options(),
+                                          combine.outputs()));
+        expect_odd_one(combine.result().report, world, findings);
+        run_step(communicator, usual, findings);
+      }));
+}
+
 INSTANTIATE_TEST_SUITE_P(Errors, Mismatch, all_layouts(), Mismatch::name);
 
 }  // namespace

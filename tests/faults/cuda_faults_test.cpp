@@ -31,16 +31,26 @@ std::vector<Fault> faults_between_halves() {
   return between;
 }
 
+/// How rows travel.
+enum class How : std::uint8_t { latency, throughput, in_place };
+
 struct Where {
   Layout layout;
   std::size_t fault;
+  How how;
 };
 
 std::vector<Where> everywhere() {
   constexpr Layout kLayouts[] = {Layout::expert_slab, Layout::expert_major, Layout::rank_major};
   std::vector<Where> all;
   const std::size_t count = faults_between_halves().size();
-  for (std::size_t fault = 0; fault < count; ++fault) all.push_back({kLayouts[fault % 3], fault});
+  for (const How how : {How::latency, How::throughput, How::in_place}) {
+    for (std::size_t fault = 0; fault < count; ++fault) {
+      // In place: what peers pull of combine is rank_major.
+      const std::size_t layout = how == How::in_place ? 2 : fault % 3;
+      all.push_back({kLayouts[layout], fault, how});
+    }
+  }
   return all;
 }
 
@@ -49,6 +59,8 @@ class OnGpus : public ::testing::TestWithParam<Where> {
   static Scene scene() {
     Scene scene;
     scene.terms.layout = GetParam().layout;
+    if (GetParam().how != How::latency) scene.terms.mode = Mode::throughput;
+    scene.terms.registered = GetParam().how == How::in_place;
     const std::vector<Fault> faults = faults_between_halves();
     scene.victims = {{static_cast<int>(GetParam().fault % 4), faults[GetParam().fault]}};
     return scene;
@@ -73,7 +85,8 @@ TEST_P(OnGpus, KilledAfterFiftyGoodRounds) {
 }
 
 std::string where_name(const ::testing::TestParamInfo<Where>& info) {
-  return std::string(to_string(info.param.layout)) + "_" +
+  constexpr const char* kHow[] = {"", "throughput_", "in_place_"};
+  return kHow[static_cast<int>(info.param.how)] + std::string(to_string(info.param.layout)) + "_" +
          faults_between_halves()[info.param.fault].name;
 }
 INSTANTIATE_TEST_SUITE_P(Faults, OnGpus, ::testing::ValuesIn(everywhere()), where_name);

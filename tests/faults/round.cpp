@@ -129,12 +129,14 @@ Round make_round(const Terms& terms, int number) {
 
 Member::Member(const Terms& terms, Communicator& communicator, support::Findings& findings)
     : terms_(terms), communicator_(communicator), findings_(findings) {
-  x_ = input(kRowsBytes);
+  x_ = memory(kRowsBytes);
+  x_given_ = input(x_, kRowsBytes);
   const std::size_t rows = terms.layout == Layout::rank_major
                                ? at(terms.ranks) * kTokens
                                : at(terms.ranks) * kTokens * kExperts;
   y_bytes_ = rows * kHidden * kElement;
-  y_ = input(y_bytes_);
+  y_ = memory(y_bytes_);
+  y_given_ = input(y_, y_bytes_);
   out_ = static_cast<std::byte*>(memory(kRowsBytes));
   surviving_ = static_cast<float*>(memory(kTokens * sizeof(float)));
   ids_ = static_cast<std::int64_t*>(memory(kTokens * kTopK * sizeof(std::int64_t)));
@@ -148,12 +150,19 @@ void* Member::memory(std::size_t bytes) {
   return owned_.back().get();
 }
 
-void* Member::input(std::size_t bytes) {
-  if (!terms_.registered) return memory(bytes);
+void* Member::input(void* own, std::size_t bytes) {
+  if (!terms_.registered) return own;
   const Result<void*> allocated = communicator_.allocate(bytes);
   if (allocated) return *allocated;
   findings_.add("allocate: " + allocated.status().to_string());
-  return memory(bytes);
+  return own;
+}
+
+ConstTensorView Member::given(const void* own, void* given, ConstTensorView view,
+                              std::size_t bytes) {
+  if (given != own) support::place().write(given, own, bytes);
+  view.data = given;
+  return view;
 }
 
 // With a report, and rows that the host can read, wherever the rank's tensors are.
@@ -185,10 +194,13 @@ ConstTensorView Member::make_y(const Round& round, const reference::RankRows& ro
                 elements.size());
   }
   if (terms_.layout == Layout::expert_slab) {
-    return here<ConstTensorView>({y_, DType::bf16, communicator_.local_experts(),
-                                  std::int64_t{terms_.ranks} * kTokens, kHidden});
+    return given(y_, y_given_,
+                 here<ConstTensorView>({y_, DType::bf16, communicator_.local_experts(),
+                                        std::int64_t{terms_.ranks} * kTokens, kHidden}),
+                 y_bytes_);
   }
-  return here<ConstTensorView>({y_, DType::bf16, rows.row_count, kHidden});
+  return given(y_, y_given_, here<ConstTensorView>({y_, DType::bf16, rows.row_count, kHidden}),
+               y_bytes_);
 }
 
 void Member::check_received(const Received& received, const reference::Dispatched& view) {
@@ -268,7 +280,8 @@ RoundResult Member::run(const Round& round, const RoundOptions& options) {
   dispatch_options.deadline = options.dispatch_deadline;
   stage(Stage::dispatch_send);
   const DispatchTicket sent = communicator_.send_dispatch(
-      here<ConstTensorView>({x_, DType::bf16, input.tokens, kHidden}),
+      given(x_, x_given_, here<ConstTensorView>({x_, DType::bf16, input.tokens, kHidden}),
+            kRowsBytes),
       here<ConstTensorView>({ids_, DType::i64, input.tokens, kTopK}),
       here<ConstTensorView>({weights_, DType::f32, input.tokens, kTopK}), dispatch_options);
   stage(Stage::dispatch_receive);

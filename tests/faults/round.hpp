@@ -60,7 +60,10 @@ class Member {
 
  private:
   /// That peers may read, if the terms say so.
-  void* input(std::size_t bytes);
+  /// Where peers read an input, if terms say so; else its `own` memory.
+  void* input(void* own, std::size_t bytes);
+  /// `view` there, with what is in `own`.
+  ConstTensorView given(const void* own, void* given, ConstTensorView view, std::size_t bytes);
   void* memory(std::size_t bytes);
   Received receive(const DispatchTicket& sent);
   ConstTensorView make_y(const Round& round, const reference::RankRows& rows);
@@ -73,6 +76,8 @@ class Member {
   std::vector<std::shared_ptr<void>> owned_;
   void* x_ = nullptr;
   void* y_ = nullptr;
+  void* x_given_ = nullptr;
+  void* y_given_ = nullptr;
   std::size_t y_bytes_ = 0;
   std::byte* out_ = nullptr;
   float* surviving_ = nullptr;

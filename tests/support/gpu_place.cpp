@@ -97,6 +97,12 @@ class GpuPlace final : public Place {
   }
   void* stream() const override { return stream_; }
   void finish() override { must(cudaStreamSynchronize(stream_), "a call"); }
+  void write(void* to, const void* from, std::size_t bytes) override {
+    must(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_), "copy");
+  }
+  void fill(void* to, unsigned char byte, std::size_t bytes) override {
+    must(cudaMemsetAsync(to, byte, bytes, stream_), "fill");
+  }
   std::vector<std::byte> read(const void* from, std::size_t bytes) override {
     std::vector<std::byte> copy(bytes);
     cudaPointerAttributes attributes = {};

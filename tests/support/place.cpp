@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "support/place.hpp"
 
+#include <cstring>
+
 namespace sluice::support {
 namespace {
 
@@ -20,6 +22,14 @@ std::shared_ptr<void> Place::allocate(std::size_t bytes) {
   const auto address = reinterpret_cast<std::uintptr_t>(storage->data());
   void* const aligned = storage->data() + (kAlignment - address % kAlignment) % kAlignment;
   return {storage, aligned};
+}
+
+void Place::write(void* to, const void* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+
+void Place::fill(void* to, unsigned char byte, std::size_t bytes) {
+  std::memset(to, byte, bytes);
 }
 
 std::vector<std::byte> Place::read(const void* from, std::size_t bytes) {

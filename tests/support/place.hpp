@@ -21,6 +21,10 @@ class Place {
   virtual void* stream() const { return nullptr; }
   /// Waits for all calls.
   virtual void finish() {}
+  /// Copies from memory of allocate() to memory of the device, or fills it with one byte: before whatever
+  /// follows on stream().
+  virtual void write(void* to, const void* from, std::size_t bytes);
+  virtual void fill(void* to, unsigned char byte, std::size_t bytes);
   /// A copy in host memory.
   virtual std::vector<std::byte> read(const void* from, std::size_t bytes);
   /// What a communicator needs here.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/cpu/context.hpp"
+#include "engine/registered_rows.hpp"
 #include "memory/pages.hpp"
 
 namespace sluice::engine::cpu {
@@ -98,13 +99,7 @@ class CpuEngine final : public Engine {
 
   Result<void*> allocate(std::size_t bytes) override {
     const std::optional<std::size_t> offset = context_.heap.allocate(bytes);
-    if (!offset) {
-      return Status(
-          StatusCode::out_of_memory,
-          fmt::format("allocate({} bytes): the largest free block of registered memory has "
-                      "{} bytes; expected options.registered_bytes to be larger",
-                      bytes, context_.heap.largest_free()));
-    }
+    if (!offset) return no_registered_memory(bytes, context_.heap);
     std::byte* const memory = context_.heaps.base(context_.rank()) + *offset;
     if (Status status = commit(memory, bytes); !status.ok()) {
       context_.heap.deallocate(*offset);

@@ -14,18 +14,6 @@ namespace {
 using protocol::CellKind;
 using protocol::Kind;
 
-/// Whether the call's tensors are those that the handle's dispatch calls for.
-__device__ __forceinline__ bool fits(const CombineArgs& a, const window::HandleBrief& brief) {
-  const bool slabs = brief.layout == static_cast<std::uint16_t>(Layout::expert_slab);
-  const bool rank_major = brief.layout == static_cast<std::uint16_t>(Layout::rank_major);
-  // Not short-circuited: these are few instructions without branches.
-  bool fit = (a.y_slabs == slabs) & (slabs ? a.y_rows == brief.capacity : a.y_rows >= brief.rows);
-  fit &= !a.weights_given | (a.weights_tokens == brief.tokens);
-  fit &= a.row_weights == nullptr | (rank_major & (a.row_weights_rows >= brief.rows));
-  fit &= !(a.single & rank_major);
-  return fit & (a.drop | !a.halves.receive | (a.tokens == brief.tokens));
-}
-
 /// What the herald does in a send half.
 __device__ __forceinline__ void send_cells(const Combine& c, bool usable, std::uint64_t received,
                                            int packets, int warp, int lane) {

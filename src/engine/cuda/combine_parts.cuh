@@ -77,8 +77,8 @@ struct Merged {
   float weight;
   std::uint32_t answered;
 };
-__device__ __noinline__ Merged merge_routes(const std::int32_t* experts, int top_k, int row,
-                                            float weight) {
+static __device__ __noinline__ Merged merge_routes(const std::int32_t* experts, int top_k, int row,
+                                                   float weight) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int expert = lane < top_k ? experts[lane] : -1;
   const std::uint32_t present = lanes_with(row != Handle::kRowAbsent);
@@ -224,6 +224,18 @@ struct CombineTraits {
   }
 };
 
+/// Whether the call's tensors are those that the handle's dispatch calls for.
+__device__ __forceinline__ bool fits(const CombineArgs& a, const window::HandleBrief& brief) {
+  const bool slabs = brief.layout == static_cast<std::uint32_t>(Layout::expert_slab);
+  const bool rank_major = brief.layout == static_cast<std::uint32_t>(Layout::rank_major);
+  // Not short-circuited: these are few instructions without branches.
+  bool fit = (a.y_slabs == slabs) & (slabs ? a.y_rows == brief.capacity : a.y_rows >= brief.rows);
+  fit &= !a.weights_given | (a.weights_tokens == static_cast<int>(brief.tokens));
+  fit &= a.row_weights == nullptr | (rank_major & (a.row_weights_rows >= brief.rows));
+  fit &= !(a.single & rank_major);
+  return fit & (a.drop | !a.halves.receive | (a.tokens == static_cast<int>(brief.tokens)));
+}
+
 /// What both halves of one operation know.
 struct Combine {
   const CombineArgs& a;
@@ -249,8 +261,11 @@ __device__ __forceinline__ float await_weight(const Combine& c, int home, int to
   uint4 v = load_packet(at);  // Pairs with send_weights_to() of home.
   while (!__all_sync(~0U, v.x == c.tag)) {
     if (patience.weary()) {
-      const uint4 packet =
-          load_packet(in_at(c.g, home, c.g.layout.cell(protocol::CellKind::combine, c.bank)));
+      // In throughput mode there are stages, and the cell of combine comes last of all.
+      const bool first = c.g.layout.shape().stages != 0 && !mutant(KernelMutant::last_cell_awaited);
+      const protocol::CellKind kind =
+          first ? protocol::CellKind::weights : protocol::CellKind::combine;
+      const uint4 packet = load_packet(in_at(c.g, home, c.g.layout.cell(kind, c.bank)));
       PeerCell cell;
       cell.read(packet, c.signature);
       const bool none = packet.x == c.tag && (cell.refused || cell.mismatched);

@@ -8,8 +8,8 @@
 namespace sluice::engine::cuda {
 
 /// What the sum of a token is multiplied by of whose routes only some were answered.
-__device__ __noinline__ float surviving_scale(float weight, std::uint32_t expected,
-                                              std::uint32_t answered) {
+static __device__ __noinline__ float surviving_scale(float weight, std::uint32_t expected,
+                                                     std::uint32_t answered) {
   const float whole = ordered_sum(weight, expected);
   const float surviving = ordered_sum(weight, answered);
   return whole != surviving ? whole / surviving : 1.0F;

@@ -7,6 +7,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <limits>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -14,6 +16,7 @@
 
 #include "base/background_thread.hpp"
 #include "base/deadline.hpp"
+#include "codec/row_kernels.hpp"
 #include "engine/cuda/arguments.hpp"
 #include "engine/cuda/device_buffers.hpp"
 #include "engine/cuda/kernels.hpp"
@@ -22,8 +25,10 @@
 #include "engine/cuda/statistics.hpp"
 #include "engine/cuda/stream_order.hpp"
 #include "engine/receive_buffers.hpp"
+#include "engine/registered_rows.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
+#include "memory/region_allocator.hpp"
 
 namespace sluice::engine::cuda {
 namespace {
@@ -92,6 +97,7 @@ template <typename Args, typename Request>
 struct Pending {
   Args args;
   Request request;
+  InPlace own;
   bool sent = false;  // The send half is on its way; else it goes with the receive half.
 };
 
@@ -116,12 +122,14 @@ class CudaEngine final : public Engine {
     auto& pending = dispatches_[slot(++dispatches_sent_)];
     pending.request = request;
     pending.args = dispatch_args(known_, request);
-    pending.args.saved = static_cast<SavedRoutes*>(resources_.saved.get()) +
-                         dispatches_sent_ % static_cast<std::uint64_t>(config_.options.in_flight);
+    pending.args.saved =
+        static_cast<SavedRoutes*>(resources_.saved.get()) + place_of(dispatches_sent_);
+    pending.own = in_place(request.x, !request.refused && request.rows &&
+                                          request.x.dtype == codec::row_dtype(request.codec));
     pending.sent = !request.whole;
     if (pending.sent) {
       pending.args.halves = {true, false};
-      remember(run(pending.args, request.stream));
+      remember(run(pending.args, pending.own, dispatches_sent_, request.stream));
     }
     return dispatches_sent_;
   }
@@ -147,7 +155,8 @@ class CudaEngine final : public Engine {
       args.handle_copy = static_cast<std::byte*>(outputs.handle.data());
     }
     args.header = header_of(known_, args);
-    const Status launched = run(args, pending.sent ? outputs.stream : request.stream);
+    const Status launched = run(args, pending.own, dispatches_received_,
+                                pending.sent ? outputs.stream : request.stream);
     if (order_.capturing()) {
       captured_rows_.push_back(received.owner);
       captured_handles_.push_back(received.handle);
@@ -162,11 +171,13 @@ class CudaEngine final : public Engine {
     auto& pending = combines_[slot(++combines_sent_)];
     pending.request = request;
     pending.args = combine_args(known_, request);
+    // Of rank_major, whose rows are partial sums: those of other layouts are formed here, and pushed.
+    pending.own = in_place(request.y, !request.refused && reads_results(request));
     pending.sent = !request.whole;
     if (pending.sent) {
       pending.args.halves = {true, false};
       pending.args.tokens = weights_tokens(request);
-      remember(run(pending.args, request.stream));
+      remember(run(pending.args, pending.own, combines_sent_, request.stream));
     }
     return combines_sent_;
   }
@@ -181,7 +192,8 @@ class CudaEngine final : public Engine {
     args.drop = request.refused || !status.ok();
     args.tokens = args.drop ? weights_tokens(request) : static_cast<int>(out.shape[0]);
     if (!args.drop) set_outputs(out, outputs, args);
-    const Status launched = run(args, pending.sent ? outputs.stream : request.stream);
+    const Status launched =
+        run(args, pending.own, combines_received_, pending.sent ? outputs.stream : request.stream);
     CombineResult result;
     result.status = status.ok() ? take_error(launched) : std::move(status);
     ++statistics_.combines;
@@ -201,6 +213,7 @@ class CudaEngine final : public Engine {
   }
 
   Result<void*> allocate(std::size_t bytes) override {
+    if (config_.throughput()) return allocate_registered(bytes);
     std::shared_ptr<void> memory = resources_.pool->take(bytes);
     if (memory == nullptr) {
       return Status(StatusCode::out_of_memory,
@@ -211,6 +224,12 @@ class CudaEngine final : public Engine {
   }
 
   Status deallocate(void* memory) override {
+    const std::byte* const heap = heap_base();
+    const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(memory) - heap);
+    if (heap != nullptr && memory >= heap && offset < config_.options.registered_bytes &&
+        heap_.deallocate(offset)) {
+      return {};
+    }
     const auto found = std::find_if(allocations_.begin(), allocations_.end(),
                                     [&](const auto& one) { return one.get() == memory; });
     if (found == allocations_.end()) {
@@ -236,7 +255,40 @@ class CudaEngine final : public Engine {
   }
 
  private:
+  /// Registered memory, which peers read.
+  std::byte* heap_base() const noexcept {
+    return config_.throughput() ? resources_.heaps[static_cast<std::size_t>(config_.rank)].base()
+                                : nullptr;
+  }
+  Result<void*> allocate_registered(std::size_t bytes) {
+    const std::optional<std::size_t> offset = heap_.allocate(bytes);
+    if (offset) return static_cast<void*>(heap_base() + *offset);
+    return no_registered_memory(bytes, heap_);
+  }
+
+  /// Where a call's rows lie, if peers can read them there: as they are, 16 bytes at a time.
+  InPlace in_place(const ConstTensorView& rows, bool as_they_travel) const noexcept {
+    InPlace place;
+    const std::int64_t stride = rows.strides[0] * static_cast<std::int64_t>(size_of(rows.dtype));
+    const bool fits =
+        as_they_travel && rows.given() && rows.dims == 2 && stride > 0 && stride % 16 == 0 &&
+        stride <= std::numeric_limits<std::int32_t>::max() &&
+        registered_offset(heap_base(), config_.options.registered_bytes, rows, &place.offset) &&
+        place.offset % 16 == 0;
+    if (fits) place.stride = static_cast<std::uint32_t>(stride);
+    return place;
+  }
+  bool reads_results(const CombineSend& request) const noexcept {
+    return config_.options.y_memory == YMemory::registered && request.reduce != Reduce::single &&
+           request.y.given() && request.handle.given() &&
+           request.y.dtype == codec::row_dtype({request.codec, ScaleForm::f32, 128});
+  }
+
   static std::size_t slot(std::uint64_t number) noexcept { return number % kMaxInFlight; }
+  /// Of what there is once for every operation in flight.
+  std::size_t place_of(std::uint64_t number) const noexcept {
+    return number % static_cast<std::uint64_t>(config_.options.in_flight);
+  }
 
   Handle take_handle(const Handle& given) {
     if (given.given()) return given;
@@ -283,6 +335,15 @@ class CudaEngine final : public Engine {
     return std::clamp(std::min(wanted, most), 1, kBlocksMax);
   }
 
+  /// Multiprocessors, one block on each, that move rows as fast as the links of an H200 do (docs/cuda-engine.md).
+  static constexpr int kThroughputBlocks = 24;
+
+  int throughput_blocks() const noexcept {
+    int blocks = config_.options.block_limit > 0 ? config_.options.block_limit : kThroughputBlocks;
+    const int shares = resources_.sharers > 1 ? resources_.sharers + 1 : 1;
+    return std::clamp(std::min(blocks, resources_.processors / shares), 1, kBlocksMax);
+  }
+
   /// Blocks of a kernel that fit on one multiprocessor at once; 0 on error. Asking CUDA takes 0.5 us: once.
   int blocks_per_processor(const Footprint& footprint, bool on_own_gpu) {
     for (const auto& [known, blocks] : occupancy_) {
@@ -298,7 +359,24 @@ class CudaEngine final : public Engine {
   }
 
   template <typename Args>
-  Status run(Args& args, void* stream) {
+  int launch_throughput(const Args& args, const InPlace& own, std::uint64_t number,
+                        Launch& launch) {
+    launch.blocks = throughput_blocks();
+    Desk desk = resources_.desks[place_of(number)];
+    desk.own = own;
+    constexpr int kKind = std::is_same_v<Args, DispatchArgs> ? 0 : 1;
+    desk.arrivals += kKind;
+    desk.done += kKind * Desk::kHalves;
+    if constexpr (std::is_same_v<Args, DispatchArgs>) {
+      return launch_throughput_dispatch(args, desk, launch);
+    } else {
+      return launch_throughput_combine(args, desk, launch);
+    }
+  }
+
+  /// own: rows that peers read where they lie; number: of the operation.
+  template <typename Args>
+  Status run(Args& args, const InPlace& own, std::uint64_t number, void* stream) {
     const DeviceGuard guard(resources_.device);
     // Whatever goes wrong before it, the launch is tried: without it this rank's epoch falls behind.
     Status status = guard.status();
@@ -308,7 +386,10 @@ class CudaEngine final : public Engine {
     launch.stream = stream;
     launch.overlap = resources_.overlap;
     Status launched;
-    if constexpr (std::is_same_v<Args, DispatchArgs>) {
+    if (config_.throughput()) {
+      launched = cuda_status(static_cast<cudaError_t>(launch_throughput(args, own, number, launch)),
+                             "launching kernels");
+    } else if constexpr (std::is_same_v<Args, DispatchArgs>) {
       args.numbers = numbers_rows_at_once(args);
       launch.blocks =
           blocks_for(args.tokens <= kOneBlock, dispatch_footprint(args), guard.status().ok());
@@ -362,6 +443,7 @@ class CudaEngine final : public Engine {
   EngineConfig config_;
   Resources resources_;
   Profile profile_;
+  memory::RegionAllocator heap_{config_.throughput() ? config_.options.registered_bytes : 0};
   DeviceBuffers rows_;
   DeviceBuffers handles_;
   window::HandleLayout handle_layout_;

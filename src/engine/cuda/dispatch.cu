@@ -17,15 +17,6 @@ using protocol::Kind;
 /// of expert_major start.
 extern __shared__ __align__(16) std::byte shared_memory[];
 
-/// Whether a cached dispatch can go along its handle, which the host cannot see.
-__device__ __noinline__ bool goes_along(const DispatchArgs* a) {
-  const auto* header = reinterpret_cast<const window::HandleHeader*>(a->handle);
-  const window::HandleBrief brief = read_brief(header);
-  return brief.key == a->geometry.handle_key && brief.tokens == a->tokens &&
-         brief.layout == static_cast<std::uint16_t>(a->layout) && brief.capacity == a->capacity &&
-         header->alignment == a->alignment;
-}
-
 /// What heralds send. By a whole block.
 template <bool kCommon>
 __device__ __forceinline__ void send_heralds(const DispatchArgs& a, const RouteTable& table,

@@ -32,6 +32,15 @@ struct Shared {
   }
 };
 
+/// Whether a cached dispatch can go along its handle, which the host cannot see.
+static __device__ __noinline__ bool goes_along(const DispatchArgs* a) {
+  const auto* header = reinterpret_cast<const window::HandleHeader*>(a->handle);
+  const window::HandleBrief brief = read_brief(header);
+  return brief.key == a->geometry.handle_key && static_cast<int>(brief.tokens) == a->tokens &&
+         brief.layout == static_cast<std::uint32_t>(a->layout) && brief.capacity == a->capacity &&
+         header->alignment == a->alignment;
+}
+
 /// The routing as used, if there is memory for it, and how many routes are bad. By a whole block.
 template <bool kCommon>
 __device__ __forceinline__ void keep_routes(const DispatchArgs& a, int tokens, std::int32_t* ids,
@@ -93,6 +102,19 @@ static __device__ __noinline__ int2 block_scan(int value) {
   return make_int2(before + inclusive - value, total);
 }
 
+/// Notes the rows of an expert, whose first is `begin`, that lie beyond the capacity.
+__device__ __forceinline__ void note_overflow(const Receipt& r, std::int64_t begin, int count,
+                                              Shared& shared) {
+  const std::int64_t capacity = r.a.capacity;
+  std::int64_t overflow = 0;
+  if (r.layout == Layout::expert_slab) {
+    overflow = count - capacity;
+  } else if (r.layout == Layout::expert_major && capacity > 0) {
+    overflow = begin + count - (begin > capacity ? begin : capacity);
+  }
+  if (overflow > 0) atomicAdd(&shared.overflow_rows, static_cast<std::uint32_t>(overflow));
+}
+
 /// In a handle's counts meanwhile: has not come in time.
 inline constexpr int kNotCounted = -1;
 
@@ -136,13 +158,7 @@ __device__ __forceinline__ void number_rows(const Receipt& r, std::int32_t* base
     handle.counts()[expert] = late ? kNotCounted : count;
     handle.aligned_counts()[expert] = aligned;
     handle.offsets()[expert] = begin;
-    std::int64_t overflow = 0;
-    if (slab) {
-      overflow = count - a.capacity;
-    } else if (major && a.capacity > 0) {
-      overflow = begin + count - (begin > a.capacity ? begin : a.capacity);
-    }
-    if (overflow > 0) atomicAdd(&shared.overflow_rows, static_cast<std::uint32_t>(overflow));
+    note_overflow(r, begin, count, shared);
   }
   if (slab) row = g.local_experts * a.capacity;
   __syncthreads();
@@ -274,7 +290,7 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
     const auto dispatch = static_cast<std::uint32_t>(epoch);
     brief[0] = make_uint4(
         drop ? 0 : g.handle_key, dispatch, static_cast<std::uint32_t>(records),
-        static_cast<std::uint32_t>(a.header.tokens) | static_cast<std::uint32_t>(r.layout) << 16);
+        static_cast<std::uint32_t>(a.header.tokens) | static_cast<std::uint32_t>(r.layout) << 24);
     brief[1] = make_uint4(static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(rows >> 32),
                           static_cast<std::uint32_t>(a.capacity),
                           static_cast<std::uint32_t>(a.capacity >> 32));

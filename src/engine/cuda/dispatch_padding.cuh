@@ -31,6 +31,28 @@ __device__ __forceinline__ void zero_rows(const DispatchArgs& a, std::int64_t fi
   }
 }
 
+/// By a handle that is complete: warp `place` of `warps`.
+__device__ __forceinline__ void zero_by_handle(const Receipt& r, int place, int warps, int lane) {
+  const DispatchArgs& a = r.a;
+  const Geometry& g = r.g;
+  if (r.layout == Layout::rank_major) {
+    const std::int64_t rows = r.handle.header()->rows;  // no more than the capacity
+    return zero_rows(a, rows + place, a.stored_rows, warps, lane);
+  }
+  const bool slab = r.layout == Layout::expert_slab;
+#pragma unroll 1
+  for (int expert = 0; expert < g.local_experts; ++expert) {
+    const std::int64_t begin = r.handle.offsets()[expert];
+    std::int64_t end = slab ? begin + a.capacity : r.handle.offsets()[expert + 1];
+    if (!slab && expert + 1 == g.local_experts) end = a.stored_rows;
+    zero_rows(a, begin + r.handle.counts()[expert] + place, min(end, a.stored_rows), warps, lane);
+  }
+  const std::int64_t most = slab ? g.local_experts * a.capacity : a.capacity;
+  if (a.capacity > 0 || g.local_experts == 0) {
+    zero_rows(a, (g.local_experts == 0 ? 0 : most) + place, a.stored_rows, warps, lane);
+  }
+}
+
 /// By the workers, who know as much as those who number the rows: warp `place` of `warps`. bases: where
 /// the segments of expert_major start.
 static __device__ __noinline__ void zero_padding(Late late, int warps, int place,
@@ -40,18 +62,14 @@ static __device__ __noinline__ void zero_padding(Late late, int warps, int place
   const Geometry& g = r.g;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const bool slab = r.layout == Layout::expert_slab;
+  if (a.cached) return zero_by_handle(r, place, warps, lane);
   Polls polls(is_weary(r));
   if (r.layout == Layout::rank_major) {
-    std::int64_t rows = 0;
-    if (a.cached) {
-      rows = r.handle.header()->rows;
-    } else {
-      int records = -1;
-      if (!polls.was_weary()) {
-        records = record_index(&a, r.tag, r.signature, r.suspects, r.bank, g.ranks, 0);
-      }
-      rows = records >= 0 ? records : record_index_slowly(late, g.ranks, 0);
+    int records = -1;
+    if (!polls.was_weary()) {
+      records = record_index(&a, r.tag, r.signature, r.suspects, r.bank, g.ranks, 0);
     }
+    std::int64_t rows = records >= 0 ? records : record_index_slowly(late, g.ranks, 0);
     if (a.capacity > 0 && rows > a.capacity) rows = a.capacity;
     zero_rows(a, rows + place, a.stored_rows, warps, lane);
     return;
@@ -62,21 +80,15 @@ static __device__ __noinline__ void zero_padding(Late late, int warps, int place
   for (int task = place; task < g.local_experts * parts; task += warps) {
     const int part = task / g.local_experts;
     const int expert = task - part * g.local_experts;
-    std::int64_t count = 0;
     std::int64_t begin = expert * a.capacity;
     std::int64_t end = begin + a.capacity;
-    if (a.cached) {
-      count = r.handle.counts()[expert];
-    } else {
-      count = count_rows_from(r, g.ranks, expert, polls);
-      if (polls.was_weary()) count = count_rows_slowly(late, g.ranks, expert);
-      __syncwarp();
-    }
+    std::int64_t count = count_rows_from(r, g.ranks, expert, polls);
+    if (polls.was_weary()) count = count_rows_slowly(late, g.ranks, expert);
+    __syncwarp();
     if (!slab) {
       const bool last = expert + 1 == g.local_experts;
-      begin = a.cached ? r.handle.offsets()[expert] : bases[expert];
-      end = a.cached ? r.handle.offsets()[expert + 1] : bases[last ? expert : expert + 1];
-      if (last) end = a.stored_rows;
+      begin = bases[expert];
+      end = last ? a.stored_rows : bases[expert + 1];
     }
     zero_rows(a, begin + count + part, end < a.stored_rows ? end : a.stored_rows, parts, lane);
   }

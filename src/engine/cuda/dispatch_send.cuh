@@ -233,33 +233,35 @@ struct Unit {
     Encoder::encode(a, source, packets, scale);
     if constexpr (Encoder::kOutput == 1) scales = gather_scales<Encoder::kCommon>(a, scale, lane);
   }
+  /// Into a slot, or a stage.
+  __device__ __forceinline__ void store(const DispatchArgs& a, std::byte* at, int unit,
+                                        int lane) const {
+    // Common rows of fp8 have whole units only, with one packet of scales each.
+    constexpr bool kWhole = Encoder::kCommon && Encoder::kOutput == 1;
+    const int scale_packets = kWhole ? 1 : a.scale_packets;
+    const int first_byte = (unit * Encoder::kVectors * 32 + lane) * 16;
+    const int scale_byte = a.row_bytes + (unit * scale_packets + lane) * 16;
+#pragma unroll
+    for (int j = 0; j < Encoder::kVectors; ++j) {
+      const int byte = first_byte + j * 512;
+      if (kWhole || byte < a.row_bytes) store_packet(at + byte, packets[j]);
+    }
+    if constexpr (Encoder::kOutput == 1) {
+      if (lane < scale_packets) store_packet(at + scale_byte, scales);
+    }
+  }
   /// To the peers in `ranks`.
   __device__ __forceinline__ void send(const DispatchArgs& a, std::uint32_t ranks, int token,
                                        int unit, int bank, int lane) const {
     const Geometry& g = a.geometry;
     // Lane r: the record at rank r.
     std::byte* const own = out_at(g, lane < g.ranks ? lane : 0, g.layout.dispatch_row(bank, token));
-    const int first_byte = (unit * Encoder::kVectors * 32 + lane) * 16;
-    // Common rows of fp8 have whole units only, with one packet of scales each.
-    constexpr bool kWhole = Encoder::kCommon && Encoder::kOutput == 1;
-    const int scale_packets = kWhole ? 1 : a.scale_packets;
-    const int scale_byte = a.row_bytes + (unit * scale_packets + lane) * 16;
-    const auto store = [&](std::byte* at) {
-#pragma unroll
-      for (int j = 0; j < Encoder::kVectors; ++j) {
-        const int byte = first_byte + j * 512;
-        if (kWhole || byte < a.row_bytes) store_packet(at + byte, packets[j]);
-      }
-      if constexpr (Encoder::kOutput == 1) {
-        if (lane < scale_packets) store_packet(at + scale_byte, scales);
-      }
-    };
     // Two at a time, so that the second one's address need not be waited for.
     for_each_two_peers(g, ranks, [&](int peer, int next) {
       std::byte* const at = pointer_of(own, peer);
       std::byte* const next_at = pointer_of(own, max(next, 0));
-      store(at);
-      if (next >= 0) store(next_at);
+      store(a, at, unit, lane);
+      if (next >= 0) store(a, next_at, unit, lane);
     });
   }
 };

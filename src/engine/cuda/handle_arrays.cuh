@@ -47,8 +47,8 @@ __device__ __forceinline__ window::HandleBrief read_brief(const window::HandleHe
   brief.key = first.x;
   brief.dispatch = first.y;
   brief.records = first.z;
-  brief.tokens = static_cast<std::uint16_t>(first.w);
-  brief.layout = static_cast<std::uint16_t>(first.w >> 16);
+  brief.tokens = first.w & 0xFFFFFFU;
+  brief.layout = first.w >> 24;
   brief.rows = static_cast<std::int64_t>(second.x | std::uint64_t{second.y} << 32);
   brief.capacity = static_cast<std::int64_t>(second.z | std::uint64_t{second.w} << 32);
   return brief;

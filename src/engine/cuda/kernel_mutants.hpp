@@ -27,7 +27,14 @@
   EACH(parts_kept)            /* A record that came in part is added where it came. */ \
   EACH(loss_not_scaled)       /* The sum is not renormalised when routes are lost. */ \
   EACH(loss_not_counted)      /* Lost routes do not appear in the report. */ \
-  EACH(given_weights_ignored) /* combine uses the weights of dispatch, whatever it was given. */
+  EACH(given_weights_ignored) /* combine uses the weights of dispatch, whatever it was given. */ \
+  EACH(blocks_before_forgotten) /* Throughput: a block numbers its tokens as if it were the first. */ \
+  EACH(published_by_the_first) /* Throughput: the first block that ends says that all has been written. */ \
+  EACH(any_arrival_taken)     /* Throughput: a cell of any operation is taken for the awaited one. */ \
+  EACH(place_ignored)         /* Throughput: rows are pulled from the stage, wherever they lie. */ \
+  EACH(readers_not_awaited)   /* Throughput: who reads rows in place is not waited for. */ \
+  EACH(last_cell_awaited)     /* Throughput: who waits for weights looks at a cell that comes after them. */ \
+  EACH(accusation_ignored)    /* Throughput: rows count that may have been overwritten. */
 // clang-format on
 
 namespace sluice::engine::cuda {

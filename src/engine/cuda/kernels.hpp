@@ -21,7 +21,7 @@ inline constexpr int kBlockWarps = kBlockThreads / 32;
 /// Blocks of one launch at most: two on every multiprocessor of the largest GPUs.
 inline constexpr int kBlocksMax = 512;
 inline constexpr int kBanksMax = 2 * kMaxInFlight + 1;
-/// Tokens of one call at most: a thread of a block for every one.
+/// Tokens of one call in latency mode at most: a thread of a block for every one.
 inline constexpr int kTokensMax = kBlockThreads;
 
 /// A tensor's rows: [N, ...] or [L, slab_rows, ...]. Strides in bytes.

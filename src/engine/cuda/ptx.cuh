@@ -66,6 +66,11 @@ __device__ __forceinline__ void store_release(std::uint64_t* at, std::uint64_t v
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
 
+/// Orders what this thread, and whoever it has met at barriers, did before with what they do afterwards, for all GPUs.
+__device__ __forceinline__ void fence_system() {
+  asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
 __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* at) {
   std::uint32_t value = 0;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");

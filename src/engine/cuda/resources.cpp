@@ -24,22 +24,18 @@ Status check_config(const EngineConfig& config) {
   const auto unimplemented = [](std::string message) {
     return Status(StatusCode::unimplemented, std::move(message));
   };
-  if (config.throughput()) {
-    return unimplemented(
-        "device = cuda with mode = throughput: not done yet, expected mode latency");
-  }
   if (config.ranks > kPeersMax) {
     return unimplemented(
         fmt::format("device = cuda with {} ranks, expected at most {}", config.ranks, kPeersMax));
   }
-  if (config.tokens_max > kTokensMax) {
+  if (!config.throughput() && config.tokens_max > kTokensMax) {
     return unimplemented(fmt::format("device = cuda with slot_tokens = {}, expected at most {}",
                                      config.tokens_max, kTokensMax));
   }
   if (!window::PacketLayout(config.packets).valid()) {
     return unimplemented(
-        "device = cuda: one rank's part of a window exceeds 4 GiB; expected a smaller "
-        "slot_tokens, hidden or in_flight");
+        "device = cuda: one rank's part of a window exceeds 4 GiB; expected fewer tokens "
+        "(slot_tokens, or max_tokens in mode throughput), or a smaller hidden or in_flight");
   }
   return {};
 }
@@ -105,6 +101,52 @@ Status set_owners(const EngineConfig& config, Resources& resources) {
   return status;
 }
 
+/// How much of what a desk has there is, of all operations in flight.
+struct DeskSizes {
+  std::size_t experts, records, routes, first_rows;
+  explicit DeskSizes(const EngineConfig& config)
+      : experts(wide(kBlocksMax) * wide(config.shape.experts)),
+        records(wide(kBlocksMax) * wide(config.ranks)),
+        routes(wide(config.tokens_max) * wide(config.shape.top_k)),
+        first_rows(wide(config.ranks) * wide(config.local_experts())) {}
+  std::size_t bytes(int in_flight) const noexcept {
+    return 4 * (experts + records + first_rows + wide(protocol::kKinds * Desk::kHalves) +
+                wide(in_flight) * (2 * routes + 1)) +
+           wide(protocol::kKinds) * sizeof(Arrivals);
+  }
+
+ private:
+  static std::size_t wide(int value) noexcept { return static_cast<std::size_t>(value); }
+};
+
+Status take_desks(const EngineConfig& config, Resources& resources) {
+  const DeskSizes sizes(config);
+  const auto depth = static_cast<std::size_t>(config.options.in_flight);
+  Status status;
+  const auto take = [&]<typename T>(std::size_t count, T*& to) {
+    std::shared_ptr<void> memory;
+    if (status.ok()) status = copy_to_device<T>(*resources.pool, nullptr, count, memory);
+    to = static_cast<T*>(memory.get());
+    resources.desk_memory.push_back(std::move(memory));
+  };
+  Desk desk;
+  take(sizes.experts, desk.experts);
+  take(sizes.records, desk.records);
+  take(depth * sizes.routes, desk.ids);
+  take(depth * sizes.routes, desk.weights);
+  take(depth, desk.bad_routes);
+  take(std::size_t{protocol::kKinds}, desk.arrivals);
+  take(sizes.first_rows, desk.first_rows);
+  take(std::size_t{protocol::kKinds * Desk::kHalves}, desk.done);
+  for (std::size_t i = 0; i < depth && status.ok(); ++i) {
+    resources.desks.push_back(desk);
+    desk.ids += sizes.routes;
+    desk.weights += sizes.routes;
+    ++desk.bad_routes;
+  }
+  return status;
+}
+
 /// Everything that needs no peer: this rank's window, zeroed signals, state.
 Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& window) {
   if (Status status = check_config(config); !status.ok()) return status;
@@ -151,8 +193,12 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
       !status.ok()) {
     return status;
   }
+  if (config.throughput()) {
+    if (Status status = take_desks(config, resources); !status.ok()) return status;
+  }
   // Loading a kernel later could wait for one that spins.
-  for (int (*const load)() : {load_dispatch_kernels, load_combine_kernels}) {
+  for (int (*const load)() : {load_dispatch_kernels, load_combine_kernels,
+                              load_throughput_dispatch_kernels, load_throughput_combine_kernels}) {
     if (Status status = cuda_status(static_cast<cudaError_t>(load()), "loading kernels");
         !status.ok()) {
       return status;
@@ -169,24 +215,66 @@ constexpr std::size_t kMappedBytes = std::size_t{2} << 20;
 
 std::vector<SizeEntry> sizes(const EngineConfig& config) {
   const std::size_t window = window::PacketLayout(config.packets).bytes();
+  const std::size_t desks =
+      config.throughput() ? DeskSizes(config).bytes(config.options.in_flight) : 0;
   return {
       {"window", (window + kMappedBytes - 1) / kMappedBytes * kMappedBytes},
       {"state", sizeof(State)},
       {"saved routes", sizeof(SavedRoutes) * static_cast<std::size_t>(config.options.in_flight)},
       {"counters", sizeof(unsigned long long) *
                        static_cast<std::size_t>(Counters::words(config.local_experts()))},
-      {"evidence", evidence_bytes(config)}};
+      {"evidence", evidence_bytes(config)},
+      {"desks", desks},
+      {"registered", config.throughput() ? (config.options.registered_bytes + kMappedBytes - 1) /
+                                               kMappedBytes * kMappedBytes
+                                         : 0}};
 }
+
+namespace {
+
+/// Collective: maps what every rank has created. All ranks succeed, or all get the same Status. places: of the ranks' GPUs, for
+/// messages.
+Status map_all(const char* what, int rank, int device, Result<DeviceMemory> own,
+               bootstrap::Group& group, const std::vector<std::string>& places,
+               base::Deadline deadline, std::vector<DeviceMemory>& all) {
+  Result<std::vector<std::string>> sizes =
+      group.all_gather(std::to_string(own ? own->bytes() : 0), deadline);
+  if (!sizes) return sizes.status();
+  Result<base::Descriptor> file =
+      own ? own->share() : Result<base::Descriptor>(Status(own.status()));
+  Result<std::vector<base::Descriptor>> files = group.exchange_files(file, deadline);
+  if (!files) return files.status();
+  Status mapped;
+  for (int peer = 0; peer < group.size() && mapped.ok(); ++peer) {
+    if (peer == rank) {
+      all.push_back(std::move(own).value());
+      continue;
+    }
+    Result<DeviceMemory> memory =
+        DeviceMemory::import(device, (*files)[static_cast<std::size_t>(peer)],
+                             std::stoull((*sizes)[static_cast<std::size_t>(peer)]));
+    if (!memory) {
+      mapped = {memory.status().code(),
+                fmt::format("{} of rank {} (GPU {}): {}", what, peer,
+                            places[static_cast<std::size_t>(peer)], memory.status().message())};
+    } else {
+      all.push_back(std::move(memory).value());
+    }
+  }
+  // All ranks go on, or none does.
+  Result<std::vector<base::Descriptor>> agreed = group.exchange_files(
+      mapped.ok() ? Result<base::Descriptor>(base::Descriptor()) : Result<base::Descriptor>(mapped),
+      deadline);
+  return agreed ? Status() : agreed.status();
+}
+
+}  // namespace
 
 Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& group,
                                  base::Deadline deadline) {
   Resources resources;
   DeviceMemory window;
   Status status = prepare(config, resources, window);
-  Result<base::Descriptor> file =
-      status.ok() ? window.share() : Result<base::Descriptor>(std::move(status));
-  Result<std::vector<base::Descriptor>> files = group.exchange_files(file, deadline);
-  if (!files) return files.status();
 
   // Which GPU every rank is on.
   std::array<char, 32> name{};
@@ -198,28 +286,18 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   // The next launch of one rank must not take the room of another rank's, for which it waits.
   resources.overlap = resources.overlap && resources.sharers == 1;
 
-  const window::PacketLayout layout(config.packets);
-  Status mapped;
-  for (int rank = 0; rank < config.ranks && mapped.ok(); ++rank) {
-    if (rank == config.rank) {
-      resources.windows.push_back(std::move(window));
-      continue;
-    }
-    Result<DeviceMemory> memory = DeviceMemory::import(
-        resources.device, (*files)[static_cast<std::size_t>(rank)], layout.bytes());
-    if (!memory) {
-      mapped = {memory.status().code(),
-                fmt::format("window of rank {} (GPU {}): {}", rank,
-                            (*places)[static_cast<std::size_t>(rank)], memory.status().message())};
-    } else {
-      resources.windows.push_back(std::move(memory).value());
-    }
+  status = map_all("window", config.rank, resources.device,
+                   status.ok() ? Result<DeviceMemory>(std::move(window))
+                               : Result<DeviceMemory>(std::move(status)),
+                   group, *places, deadline, resources.windows);
+  if (!status.ok()) return status;
+  if (config.throughput()) {
+    const DeviceGuard guard(resources.device);
+    status = map_all("registered memory", config.rank, resources.device,
+                     DeviceMemory::create(resources.device, config.options.registered_bytes, 0),
+                     group, *places, deadline, resources.heaps);
+    if (!status.ok()) return status;
   }
-  // All ranks go on, or none does.
-  Result<std::vector<base::Descriptor>> agreed = group.exchange_files(
-      mapped.ok() ? Result<base::Descriptor>(base::Descriptor()) : Result<base::Descriptor>(mapped),
-      deadline);
-  if (!agreed) return agreed.status();
 
   Geometry& g = resources.geometry;
   g.rank = config.rank;
@@ -233,12 +311,19 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   g.handle_key = mix(static_cast<std::uint32_t>(config.fingerprint ^ config.fingerprint >> 32),
                      static_cast<std::uint32_t>(config.rank)) |
                  1U;
+  const window::PacketLayout layout(config.packets);
   g.layout = layout;
   for (int rank = 0; rank < config.ranks; ++rank) {
     g.lanes[rank] =
         resources.windows[static_cast<std::size_t>(rank)].base() + layout.lane(config.rank);
   }
   g.window = resources.windows[static_cast<std::size_t>(config.rank)].base();
+  for (Desk& desk : resources.desks) {
+    for (int rank = 0; rank < config.ranks; ++rank) {
+      desk.windows[rank] = resources.windows[static_cast<std::size_t>(rank)].base();
+      desk.heaps[rank] = resources.heaps[static_cast<std::size_t>(rank)].base();
+    }
+  }
   g.state = static_cast<State*>(resources.state.get());
   g.board = static_cast<Board*>(resources.board.get());
   g.counters = static_cast<unsigned long long*>(resources.counters.get());

@@ -6,7 +6,7 @@
 
 #include "base/deadline.hpp"
 #include "bootstrap/group.hpp"
-#include "engine/cuda/kernels.hpp"
+#include "engine/cuda/throughput.hpp"
 #include "engine/engine.hpp"
 #include "memory/cuda/device_memory.hpp"
 #include "memory/cuda/device_pool.hpp"
@@ -20,6 +20,7 @@ struct Resources {
   int sharers = 1;                            // Ranks on this GPU.
   bool overlap = false;                       // A launch may start before the last one ends.
   std::vector<memory::DeviceMemory> windows;  // By rank.
+  std::vector<memory::DeviceMemory> heaps;    // By rank: registered memory, in throughput mode.
   std::shared_ptr<memory::DevicePool> pool;
   std::shared_ptr<void> state;
   std::shared_ptr<void> owners;
@@ -27,7 +28,9 @@ struct Resources {
   std::shared_ptr<void> board;  // pinned
   std::shared_ptr<void> counters;
   std::shared_ptr<void> evidence;
+  std::vector<std::shared_ptr<void>> desk_memory;
   Geometry geometry;
+  std::vector<Desk> desks;  // Throughput mode: by operation in flight.
 };
 
 /// Collective: takes and maps the windows of all ranks, and what else this rank needs on its GPU. All

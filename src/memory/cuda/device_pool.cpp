@@ -4,6 +4,9 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
@@ -11,9 +14,38 @@
 namespace sluice::memory {
 namespace {
 
-cudaStream_t stream_of(void* stream) noexcept {
-  return static_cast<cudaStream_t>(stream);
-}
+/// The stream of all pools of a GPU, while there are any. Streams share a few hardware queues, in which they wait for
+/// each other: ranks that are threads of one process should not need two each.
+class PoolStream {
+ public:
+  static Result<std::shared_ptr<PoolStream>> of(int device) {
+    static std::mutex mutex;
+    static std::map<int, std::weak_ptr<PoolStream>> all;
+    const std::lock_guard<std::mutex> lock(mutex);
+    std::weak_ptr<PoolStream>& known = all[device];
+    if (std::shared_ptr<PoolStream> there = known.lock()) return there;
+    std::shared_ptr<PoolStream> made(new PoolStream(device));
+    Status status =
+        cuda_status(cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking), "a stream");
+    if (!status.ok()) return status;
+    known = made;
+    return made;
+  }
+  ~PoolStream() {
+    const DeviceGuard guard(device_);
+    if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+  }
+  PoolStream(const PoolStream&) = delete;
+  PoolStream& operator=(const PoolStream&) = delete;
+
+  cudaStream_t get() const noexcept { return stream_; }
+
+ private:
+  explicit PoolStream(int device) noexcept : device_(device) {}
+
+  int device_;
+  cudaStream_t stream_ = nullptr;
+};
 
 /// What follows is no part of a graph that this thread may be capturing on another stream.
 class WhateverIsCaptured {
@@ -26,6 +58,10 @@ class WhateverIsCaptured {
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
+
+cudaStream_t stream_of(const std::shared_ptr<void>& stream) noexcept {
+  return static_cast<const PoolStream*>(stream.get())->get();
+}
 
 }  // namespace
 
@@ -42,19 +78,14 @@ Result<std::shared_ptr<DevicePool>> DevicePool::create(int device) {
     return status;
   }
   made->pool_ = pool;
-  cudaStream_t stream = nullptr;
-  if (Status status =
-          cuda_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
-      !status.ok()) {
-    return status;
-  }
-  made->stream_ = stream;
+  Result<std::shared_ptr<PoolStream>> stream = PoolStream::of(device);
+  if (!stream) return stream.status();
+  made->stream_ = std::move(stream).value();
   return made;
 }
 
 DevicePool::~DevicePool() {
   const DeviceGuard guard(device_);
-  if (stream_ != nullptr) (void)cudaStreamDestroy(stream_of(stream_));
   if (pool_ != nullptr) (void)cudaMemPoolDestroy(static_cast<cudaMemPool_t>(pool_));
 }
 

@@ -28,8 +28,8 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
   void give_back(void* memory) noexcept;
 
   int device_;
-  void* pool_ = nullptr;    // cudaMemPool_t
-  void* stream_ = nullptr;  // cudaStream_t; no kernels run there.
+  void* pool_ = nullptr;          // cudaMemPool_t
+  std::shared_ptr<void> stream_;  // No kernels run there.
 };
 
 }  // namespace sluice::memory

@@ -184,10 +184,10 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 /// Adds a grid to a stream. `body` is what a thread of it does.
 cudaError_t launch_simulated(const cudaLaunchConfig_t& config, gpu_simulator::Body body);
 
-template <typename Args>
-cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Args),
-                               const Args& args) {
-  return launch_simulated(*config, [kernel, args] { kernel(args); });
+template <typename... Args>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Args...),
+                               const Args&... args) {
+  return launch_simulated(*config, [kernel, args...] { kernel(args...); });
 }
 template <typename Kernel>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel /*kernel*/) {

@@ -28,18 +28,19 @@ std::vector<Region> regions_of(const PacketLayout& layout) {
   for (int peer = 0; peer < shape.ranks; ++peer) {
     lane = layout.lane(peer);
     add(layout.told(protocol::Kind::dispatch), 8);
+    add(layout.told(protocol::Kind::dispatch) + layout.accusation(), 8);
     add(layout.told(protocol::Kind::combine), 8);
     for (int bank = 0; bank < shape.banks; ++bank) {
       for (int kind = 0; kind < protocol::kCellKinds; ++kind) {
         add(layout.cell(static_cast<protocol::CellKind>(kind), bank),
-            static_cast<std::size_t>(cell_packets(shape.tokens)) * kPacketBytes);
+            static_cast<std::size_t>(cell_packets(shape.cell_tokens)) * kPacketBytes);
       }
       for (int expert = 0; expert < shape.local_experts; ++expert) {
         add(layout.count(bank, expert), 8);
       }
       for (int slot = 0; slot < shape.tokens; ++slot) {
         for (int k = 0; k < shape.top_k; ++k) add(layout.route(bank, slot, k), kPacketBytes);
-        add(layout.dispatch_row(bank, slot), shape.dispatch_row_bytes);
+        if (shape.stages == 0) add(layout.dispatch_row(bank, slot), shape.dispatch_row_bytes);
         add(layout.weight(bank, slot), weights);
         add(layout.answer(bank, slot), kPacketBytes);
         add(layout.row_weight(bank, slot), weights);
@@ -61,8 +62,12 @@ std::vector<PacketShape> shapes() {
           for (const int experts : {1, 6}) {
             for (const int rows_per_token : {1, 3}) {
               for (const std::size_t row : {std::size_t{48}, std::size_t{1040}}) {
-                all.push_back(
-                    {ranks, top_k, banks, tokens, experts, rows_per_token, row, row + 96});
+                const PacketShape latency{ranks,          top_k, banks,    tokens, experts,
+                                          rows_per_token, row,   row + 96, tokens, 0};
+                all.push_back(latency);
+                all.push_back(latency);
+                all.back().cell_tokens = 0;
+                all.back().stages = banks;
               }
             }
           }
@@ -91,7 +96,7 @@ TEST(PacketLayout, RegionsAreApartInsideAndAligned) {
 }
 
 TEST(PacketLayout, ALaneBeyond32BitsIsNotValid) {
-  PacketShape shape{16, 8, 9, 512, 64, 32, 65536, 65536};
+  PacketShape shape{16, 8, 9, 512, 64, 32, 65536, 65536, 512, 0};
   EXPECT_FALSE(PacketLayout(shape).valid());
   shape.combine_rows_per_token = 1;
   EXPECT_TRUE(PacketLayout(shape).valid());

@@ -46,6 +46,9 @@ inline void store_relaxed(std::uint64_t* at, std::uint64_t value) {
   __atomic_store_n(at, value, __ATOMIC_RELAXED);
   gpu_simulator::wrote();
 }
+inline void fence_system() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
 template <typename T>
 T load_acquire(const T* at) {
   gpu_simulator::poll();

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "engine/cuda/ledger.cuh"
+#include "engine/cuda/operation.cuh"
+#include "engine/cuda/throughput.hpp"
+
+/// Throughput mode: what all of its kernels do. The kernels of an operation follow one another on a stream, so what one
+/// has written the next one reads. One block of one kernel awaits the peers' cells, and decides for all who takes part.
+namespace sluice::engine::cuda {
+
+/// Which thread this is, and the number of its warp among all of the launch: neighbours are on different multiprocessors.
+struct Seat {
+  int lane;
+  int warp;  // of the block
+  int place;
+  int warps;
+  static __device__ __forceinline__ Seat own() {
+    const auto blocks = static_cast<int>(gridDim.x);
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    return {static_cast<int>(threadIdx.x % 32), warp, warp * blocks + static_cast<int>(blockIdx.x),
+            blocks * kBlockWarps};
+  }
+};
+
+/// What a kernel begins with. By a whole block.
+__device__ __forceinline__ void begin(const Geometry& g, protocol::Kind kind, bool sends,
+                                      std::uint64_t timeout_ns, Block& block, const Seat& seat) {
+  if (seat.warp == kOpenWarp) open(g, kind, sends, timeout_ns, seat.lane, block);
+  __syncthreads();
+}
+
+/// The peers that are given up by now: by the last block, after all others have acted on those that they knew.
+__device__ __forceinline__ std::uint32_t suspects_by_now(const Geometry& g) {
+  return *const_cast<const volatile std::uint32_t*>(&g.state->suspects);
+}
+
+/// Whether this block is the last one of its launch that has come here: then it sees what all have done, and so do
+/// peers that see what it stores afterwards. By a whole block, once in a kernel.
+__device__ __forceinline__ bool is_last(std::uint32_t* done) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    fence_system();  // Pairs with that of the last block, by way of the counter.
+    const unsigned before = atomicAdd(done, 1U);
+    last = before + 1 == gridDim.x;
+    if (last) {
+      *done = 0;
+      fence_system();
+    }
+    if (mutant(KernelMutant::published_by_the_first)) last = before == 0;
+  }
+  __syncthreads();
+  return last;
+}
+
+/// What a cell of throughput mode says, in two packets: { tag, word, signature, tokens } and { tag, stride, offset }, where
+/// rows lie that are read in place (InPlace).
+namespace throughput_word {
+inline constexpr std::uint32_t kRecords = cell_word::kNothing - 1U;
+static_assert(kMaxTokens <= kRecords);
+}  // namespace throughput_word
+
+/// Tells the peers that all of this operation is where they look for it. word: of rank `lane`. By one warp of the last
+/// block. Pairs with await_arrivals().
+__device__ __forceinline__ void publish(const Geometry& g, protocol::CellKind kind, int bank,
+                                        std::uint32_t tag, std::uint32_t word,
+                                        std::uint32_t signature, int tokens, InPlace own,
+                                        std::uint32_t suspects, int lane) {
+  fence_system();
+  if (lane >= g.ranks || ((suspects >> lane) & 1U) != 0) return;
+  std::byte* const at = out_at(g, lane, g.layout.cell(kind, bank));
+  store_packet(at, make_uint4(tag, word, signature, static_cast<std::uint32_t>(tokens)));
+  store_packet(at + window::kFormPacket * window::kPacketBytes,
+               make_uint4(tag, own.stride, static_cast<std::uint32_t>(own.offset),
+                          static_cast<std::uint32_t>(own.offset >> 32)));
+}
+
+/// A peer's cell, of rank `lane`.
+struct Arrival {
+  int records = 0;
+  int tokens = 0;
+  InPlace rows;
+  bool missing = false;
+  bool refused = false;
+  bool mismatched = false;
+};
+
+/// Awaits the cells of all ranks, by one warp: lane r that of rank r. Whoever meets this warp at a barrier afterwards
+/// sees what came before the cells.
+__device__ __forceinline__ Arrival await_arrivals(const Geometry& g, protocol::CellKind kind,
+                                                  int bank, std::uint32_t tag,
+                                                  std::uint32_t signature, const Block& block,
+                                                  std::uint64_t timeout_ns, int lane) {
+  Arrival arrival;
+  if (lane < g.ranks) {
+    const std::byte* const at = in_at(g, lane, g.layout.cell(kind, bank));
+    // Of a suspect what is there counts, but it is not waited for.
+    const bool waits = ((block.suspects >> lane) & 1U) == 0;
+    std::uint64_t began = 0;
+    Patience patience(g, timeout_ns, began);
+    WaitClock wait;
+    uint4 packet = load_packet(at);  // Pair with publish() of the peer.
+    uint4 rows = load_packet(at + window::kFormPacket * window::kPacketBytes);
+    while ((packet.x != tag || rows.x != tag) && waits && !arrival.missing &&
+           !mutant(KernelMutant::any_arrival_taken)) {
+      arrival.missing = patience.spent(lane);
+      wait.poll();
+      packet = load_packet(at);
+      rows = load_packet(at + window::kFormPacket * window::kPacketBytes);
+    }
+    if (!mutant(KernelMutant::any_arrival_taken)) {
+      arrival.missing = packet.x != tag || rows.x != tag;
+    }
+    count_wait(g, lane, wait.ns());
+    if (!arrival.missing) {
+      arrival.refused = (packet.y & cell_word::kRefused) != 0;
+      arrival.mismatched = !arrival.refused && packet.z != signature;
+    }
+    if (!arrival.missing && !arrival.refused && !arrival.mismatched) {
+      if ((packet.y & cell_word::kNothing) == 0) {
+        arrival.records = static_cast<int>(packet.y & throughput_word::kRecords);
+      }
+      arrival.tokens = static_cast<int>(packet.w);
+      arrival.rows = {rows.z | std::uint64_t{rows.w} << 32, rows.y};
+    }
+  }
+  fence_system();
+  __syncwarp();
+  return arrival;
+}
+
+/// Says to the peers in `suspects` that they are given up, before anything is overwritten that they may be reading. By
+/// one warp. Pairs with is_accused().
+__device__ __forceinline__ void accuse(const Geometry& g, std::uint32_t suspects, int lane) {
+  if (lane >= g.ranks || lane == g.rank || ((suspects >> lane) & 1U) == 0) return;
+  store_relaxed(
+      reinterpret_cast<std::uint64_t*>(out_at(g, lane, g.layout.told(protocol::Kind::dispatch)) +
+                                       g.layout.accusation()),
+      1);
+}
+/// Whether `peer` has given this rank up: what was read of it may have been overwritten. After a fence that comes after
+/// the reading.
+__device__ __forceinline__ bool is_accused(const Geometry& g, int peer) {
+  if (mutant(KernelMutant::accusation_ignored)) return false;
+  return load_relaxed(reinterpret_cast<const std::uint64_t*>(
+             in_at(g, peer, g.layout.told(protocol::Kind::dispatch)) + g.layout.accusation())) != 0;
+}
+
+/// Where rows are read in place: waits until all peers have told that they have read this rank's, so that the caller may
+/// overwrite them. Who does not is given up, and told so, as is who was given up before: it may come yet, and find this rank's
+/// cell. By one warp, after it has told the peers itself.
+__device__ __forceinline__ void await_readers(const Geometry& g, protocol::Kind kind,
+                                              std::uint64_t epoch, std::uint32_t suspects,
+                                              std::uint64_t timeout_ns, int lane) {
+  bool gave_up = false;
+  if (mutant(KernelMutant::readers_not_awaited)) return;
+  if (lane < g.ranks && lane != g.rank && ((suspects >> lane) & 1U) == 0) {
+    // Pairs with tell() of the peer. Nothing is read after it.
+    const auto* const at =
+        reinterpret_cast<const std::uint64_t*>(in_at(g, lane, g.layout.told(kind)));
+    std::uint64_t began = 0;
+    Patience patience(g, timeout_ns, began);
+    while (load_relaxed(at) < epoch && !gave_up) gave_up = patience.spent(lane);
+  }
+  accuse(g, suspects | lanes_with(gave_up), lane);
+  fence_system();
+}
+
+/// Bytes of a transfer, which may be many.
+__device__ __forceinline__ void count_many_bytes(const Geometry& g, protocol::Kind kind,
+                                                 std::int64_t bytes) {
+  if (bytes > 0) {
+    atomicAdd(&g.counters[static_cast<int>(kind)], static_cast<unsigned long long>(bytes));
+  }
+}
+
+/// The tokens of this block: a part of all, in their order.
+struct Share {
+  int first;
+  int end;
+  __device__ __forceinline__ explicit Share(int tokens) {
+    const int blocks = static_cast<int>(gridDim.x);
+    const int each = (tokens + blocks - 1) / blocks;
+    first = min(static_cast<int>(blockIdx.x) * each, tokens);
+    end = min(first + each, tokens);
+  }
+};
+
+}  // namespace sluice::engine::cuda

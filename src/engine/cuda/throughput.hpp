@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "engine/cuda/kernels.hpp"
+
+/// Throughput mode: what its kernels, of which an operation has several, leave for each other. docs/cuda-engine.md has
+/// the protocol.
+namespace sluice::engine::cuda {
+
+/// Rows that lie in registered memory, from where peers read them: no stage, no slot. Offset from the memory's base, stride
+/// in bytes; 0: the rows lie elsewhere.
+struct InPlace {
+  std::uint64_t offset = 0;
+  std::uint32_t stride = 0;
+};
+
+/// What is known of an operation's peers once all of their cells have come, or will not.
+struct Arrivals {
+  std::uint32_t given;  // Ranks whose part counts.
+  std::int32_t tokens[kPeersMax];
+  std::int32_t
+      records[kPeersMax + 1];  // Where those of a source begin, in the order of the sources.
+  const std::byte*
+      rows[kPeersMax];  // Where those to be pulled begin; null: they are pushed (combine)
+  std::int64_t stride[kPeersMax];  // of these
+  unsigned long long lost_routes;  // combine
+};
+
+/// Device memory of one communicator. Halves of a kind follow one another, so one of each will do, but for what lies
+/// between the halves of one operation.
+struct Desk {
+  enum Half { kSend, kReceive, kHalves };
+
+  // dispatch, send half
+  std::int32_t* experts = nullptr;  // [kBlocksMax][E]: tokens of a block with a route to the expert
+  std::int32_t* records = nullptr;  // [kBlocksMax][R]
+  // Between its halves: routing as used, [M][K].
+  std::int32_t* ids = nullptr;
+  float* weights = nullptr;
+  std::uint32_t* bad_routes = nullptr;
+  // receive halves
+  Arrivals* arrivals = nullptr;        // of a kind
+  std::int32_t* first_rows = nullptr;  // [R][L]: of a source's tokens with the expert
+  // Of a kind.
+  std::uint32_t* done = nullptr;  // [kHalves]: blocks of the launch that have done their part
+  /// Where the windows of all ranks are mapped, and their registered memory.
+  std::byte* windows[kPeersMax] = {};
+  std::byte* heaps[kPeersMax] = {};
+  InPlace own;  // This rank's rows of this call.
+};
+
+/// All return a cudaError_t. The halves that args.halves names.
+int launch_throughput_dispatch(const DispatchArgs& args, const Desk& desk, const Launch& launch);
+int launch_throughput_combine(const CombineArgs& args, const Desk& desk, const Launch& launch);
+int load_throughput_dispatch_kernels();
+int load_throughput_combine_kernels();
+
+}  // namespace sluice::engine::cuda

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "engine/cuda/dispatch_send.cuh"
+#include "engine/cuda/throughput.cuh"
+
+/// Throughput mode, dispatch: the numbers that follow from this rank's routes. A block counts the routes of its tokens;
+/// the next kernel adds up what the blocks before have counted, and goes through the tokens once more.
+namespace sluice::engine::cuda {
+
+/// Which of a few tokens go to which expert, and to which rank: in shared memory.
+struct Slice {
+  /// Shared memory that slices make do with, unless there are very many experts.
+  static constexpr int kBytes = 32 << 10;
+  static constexpr int kWordsMax = 16;
+
+  std::int32_t* before;    // [E + R]: of the tokens before
+  std::uint32_t* experts;  // [E][words], bit t: token t has a route to the expert
+  std::uint32_t* ranks;    // [R][words], right behind
+  int rows;                // E + R
+  int words;
+
+  static __host__ __device__ int words_for(int rows) {
+    const int words = kBytes / 4 / rows - 1;
+    return words < 1 ? 1 : (words > kWordsMax ? kWordsMax : words);
+  }
+  static __host__ __device__ int bytes(int experts, int ranks) {
+    return (experts + ranks) * (words_for(experts + ranks) + 1) * 4;
+  }
+  __device__ __forceinline__ Slice(std::byte* memory, const Geometry& g)
+      : before(reinterpret_cast<std::int32_t*>(memory)),
+        experts(reinterpret_cast<std::uint32_t*>(before + g.experts + g.ranks)),
+        ranks(nullptr),
+        rows(g.experts + g.ranks),
+        words(words_for(rows)) {
+    ranks = experts + g.experts * words;
+  }
+  __device__ __forceinline__ int tokens() const { return 32 * words; }
+
+  /// Tokens of the slice before `token` that are in a row.
+  __device__ __forceinline__ int position(const std::uint32_t* row, int token) const {
+    int count = __popc(row[token / 32] & ((1U << (token % 32)) - 1U));
+#pragma unroll 1
+    for (int word = 0; word < token / 32; ++word) count += __popc(row[word]);
+    return count;
+  }
+};
+
+/// Notes `count` tokens, whose ids id_of() has: below zero for none. By a whole block, which sees all afterwards.
+template <typename IdOf>
+__device__ __forceinline__ void note_slice(const Geometry& g, const Slice& slice, int count,
+                                           const IdOf& id_of) {
+  const int shift = route_shift(g.top_k);
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at < slice.rows * slice.words; at += kBlockThreads) {
+    slice.experts[at] = 0;
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at < count << shift; at += kBlockThreads) {
+    const int token = at >> shift;
+    const int k = at & ((1 << shift) - 1);
+    if (k >= g.top_k) continue;
+    const int id = id_of(token, k);
+    if (id < 0) continue;
+    const std::uint32_t bit = 1U << (token % 32);
+    atomicOr(&slice.experts[id * slice.words + token / 32], bit);
+    atomicOr(&slice.ranks[owner_of(g, id).rank * slice.words + token / 32], bit);
+  }
+  __syncthreads();
+}
+
+/// Adds the tokens of the slice to those before. By a whole block, which sees it afterwards.
+__device__ __forceinline__ void pass_slice(const Slice& slice) {
+  __syncthreads();
+#pragma unroll 1
+  for (int row = static_cast<int>(threadIdx.x); row < slice.rows; row += kBlockThreads) {
+    int count = 0;
+#pragma unroll 1
+    for (int word = 0; word < slice.words; ++word) {
+      count += __popc(slice.experts[row * slice.words + word]);
+    }
+    slice.before[row] += count;
+  }
+  __syncthreads();
+}
+
+/// The words of a route's packet: { tag, weight, place, owner }.
+namespace place_word {
+inline constexpr std::uint32_t kHere = 1U << 31;       // The expert is the reader's.
+inline constexpr std::uint32_t kDuplicate = 1U << 30;  // A further route to it, without a row.
+inline constexpr std::uint32_t kPosition = kDuplicate - 1U;
+/// In `owner`: the local expert, then the number of the record among those of its source.
+inline constexpr int kExpertBits = 12;
+static_assert(kMaxExperts <= 1 << kExpertBits && kMaxTokens <= 1 << (32 - kExpertBits));
+}  // namespace place_word
+
+/// The headers of a slice's records: every route of a token to all ranks that the token goes to. ids: of its first
+/// token. By a whole block.
+__device__ __forceinline__ void send_slice(const DispatchArgs& a, const Desk& desk,
+                                           const Slice& slice, int first, int count,
+                                           std::uint32_t tag, int bank, std::uint32_t skipped) {
+  const Geometry& g = a.geometry;
+  const int shift = route_shift(g.top_k);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at - lane < count << shift; at += kBlockThreads) {
+    const int token = at >> shift;
+    const int k = at & ((1 << shift) - 1);
+    const bool exists = at < count << shift && k < g.top_k;
+    const int route = (first + token) * g.top_k + k;
+    const int id = exists ? desk.ids[route] : kNoRoute;
+    // All routes of a token are in one warp, which has no more than 32 tokens.
+    const std::uint32_t same = __match_any_sync(~0U, id < 0 ? -1 - lane : id | (token & 31) << 16);
+    if (!exists) continue;
+    std::uint32_t place = 0;
+    Owner owner{-1, 0};
+    float weight = 0.0F;
+    if (id >= 0) {
+      owner = owner_of(g, id);
+      weight = desk.weights[route];
+      place = place_word::kHere |
+              static_cast<std::uint32_t>(slice.before[id] +
+                                         slice.position(slice.experts + id * slice.words, token));
+      if (__ffs(static_cast<int>(same)) - 1 < lane) place |= place_word::kDuplicate;
+    }
+    const std::uint32_t slot = g.layout.route(bank, first + token, k);
+#pragma unroll 1
+    for (int peer = 0; peer < g.ranks; ++peer) {
+      const std::uint32_t* const row = slice.ranks + peer * slice.words;
+      if (((row[token / 32] >> (token % 32)) & 1U) == 0 || ((skipped >> peer) & 1U) != 0) continue;
+      const bool here = owner.rank == peer;
+      const int record = slice.before[g.experts + peer] + slice.position(row, token);
+      store_packet(out_at(g, peer, slot),
+                   make_uint4(tag, here ? __float_as_uint(weight) : 0U, here ? place : 0U,
+                              static_cast<std::uint32_t>(here ? owner.local : 0) |
+                                  static_cast<std::uint32_t>(record) << place_word::kExpertBits));
+    }
+  }
+}
+
+}  // namespace sluice::engine::cuda

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: MIT
+//
+// A rank on a GPU reads its peers' rows where they lie, but so late that they have given it up and overwritten them. It
+// must not take what it reads: its peers have said that they gave it up (docs/protocol.md, "Being given up while
+// reading").
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <barrier>
+#include <bit>
+#include <cstring>
+#include <functional>
+
+#include "faults/late.hpp"
+#include "sluice/communicator.hpp"
+#include "support/gpu_main.hpp"
+#include "support/tensor.hpp"
+
+namespace sluice::faults {
+namespace {
+
+constexpr int kReader = 3;
+constexpr int kOthers = (1 << kRanks) - 1 - (1 << kReader);
+constexpr int kTokens = 40;
+constexpr int kHidden = 256;
+constexpr int kRows = kRanks * kTokens;
+constexpr milliseconds kShort = std::max(kDeadline, milliseconds(200));
+constexpr milliseconds kLong = 100 * kShort;
+
+std::uint16_t bf16(int value) {
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16);
+}
+
+/// One rank: its x, and the results of its experts, hold its number + 1 everywhere, in registered memory.
+class Member {
+ public:
+  Member(World& world, Communicator& communicator, std::barrier<>& all, support::Findings& findings)
+      : communicator_(communicator),
+        all_(all),
+        findings_(findings),
+        rank_(world.rank()),
+        host_(DType::bf16, {kRows, kHidden}),
+        ids_(DType::i32, {kTokens, kTopk}),
+        weights_(DType::f32, {kTokens, kTopk}),
+        rows_(DType::bf16, {kRows, kHidden}),
+        out_(DType::bf16, {kTokens, kHidden}),
+        memory_(DType::u8, {static_cast<std::int64_t>(communicator.handle_bytes())}),
+        report_(support::place().allocate(sizeof(Report))) {
+    std::fill_n(static_cast<std::uint16_t*>(host_.view().data), host_.bytes() / 2, bf16(rank_ + 1));
+    route_everywhere(kTokens, static_cast<std::int32_t*>(ids_.view().data),
+                     static_cast<float*>(weights_.view().data));
+    const Result<void*> memory = communicator.allocate(host_.bytes());
+    if (!memory) {
+      findings_.add(memory.status().to_string());
+      return;
+    }
+    registered_ = *memory;
+    support::place().write(registered_, host_.view().data, host_.bytes());
+  }
+
+  bool ready() const { return registered_ != nullptr; }
+
+  /// The send half; peers then overwrite what the late one has yet to read.
+  void dispatch(bool late) {
+    DispatchOptions options;
+    options.stream = support::place().stream();
+    options.deadline = late && rank_ != kReader ? kShort : kLong;
+    const DispatchTicket sent = communicator_.send_dispatch(
+        given({registered_, DType::bf16, kTokens, kHidden}), ids_.view(), weights_.view(), options);
+    if (late) let_others_go_on([&] { receive(sent); });
+    if (!late || rank_ == kReader) receive(sent);
+    all_.arrive_and_wait();
+  }
+  void combine() {
+    CombineOptions options;
+    options.stream = support::place().stream();
+    options.deadline = rank_ != kReader ? kShort : kLong;
+    const CombineTicket sent = communicator_.send_combine(
+        given({registered_, DType::bf16, kRows, kHidden}), handle_, options);
+    let_others_go_on([&] { receive(sent); });
+    if (rank_ == kReader) receive(sent);
+    all_.arrive_and_wait();
+  }
+
+  /// All but the reader make the whole call, and overwrite their rows; then the reader begins its own.
+  void call_one_by_one(const std::function<void(milliseconds deadline)>& call) {
+    if (rank_ != kReader) {
+      call(kShort);
+      support::place().fill(registered_, 0x3C, host_.bytes());
+      support::place().finish();
+    }
+    all_.arrive_and_wait();
+    if (rank_ == kReader) call(kLong);
+    all_.arrive_and_wait();
+  }
+  void dispatch_one_by_one() {
+    call_one_by_one([&](milliseconds deadline) {
+      DispatchOptions options;
+      options.stream = support::place().stream();
+      options.deadline = deadline;
+      receive(communicator_.send_dispatch(given({registered_, DType::bf16, kTokens, kHidden}),
+                                          ids_.view(), weights_.view(), options));
+    });
+  }
+  void combine_one_by_one() {
+    call_one_by_one([&](milliseconds deadline) {
+      CombineOptions options;
+      options.stream = support::place().stream();
+      options.deadline = deadline;
+      receive(communicator_.send_combine(given({registered_, DType::bf16, kRows, kHidden}), handle_,
+                                         options));
+    });
+  }
+
+  int missing() const {
+    return static_cast<int>(static_cast<const Report*>(report_.get())->missing.words[0]);
+  }
+  /// What all elements of a row are, or -1.
+  static int element(const support::Tensor& tensor, int row) {
+    const auto* const at = reinterpret_cast<const std::uint16_t*>(tensor.row(row));
+    for (int value = 0; value <= kRanks * (kRanks + 1) / 2; ++value) {
+      if (std::all_of(at, at + kHidden, [&](std::uint16_t e) { return e == bf16(value); })) {
+        return value;
+      }
+    }
+    return -1;
+  }
+  int row(int index) const { return element(rows_, index); }
+  int sum(int token) const { return element(out_, token); }
+  std::vector<std::int32_t> record_ranks() const {
+    const ConstTensorView ranks = handle_.record_rank();
+    const auto* const first = static_cast<const std::int32_t*>(ranks.data);
+    return {first, first + ranks.shape[0]};
+  }
+
+ private:
+  ConstTensorView given(ConstTensorView view) const {
+    view.device = Device::cuda;
+    return view;
+  }
+  template <typename Receive>
+  void let_others_go_on(const Receive& receive_half) {
+    support::place().finish();
+    all_.arrive_and_wait();
+    if (rank_ != kReader) {
+      receive_half();
+      support::place().fill(registered_, 0x3C, host_.bytes());
+      support::place().finish();
+    }
+    all_.arrive_and_wait();
+  }
+  void receive(const DispatchTicket& sent) {
+    DispatchOutputs outputs;
+    outputs.stream = support::place().stream();
+    outputs.rows = rows_.view();
+    outputs.handle = Handle(memory_.view().data, memory_.bytes(), Device::cuda);
+    outputs.report = new (report_.get()) Report();
+    const Received received = communicator_.receive_dispatch(sent, outputs);
+    support::place().finish();
+    if (!received.status.ok()) findings_.add(received.status.to_string());
+    handle_ = received.handle;
+  }
+  void receive(const CombineTicket& sent) {
+    CombineOutputs outputs;
+    outputs.stream = support::place().stream();
+    outputs.out = out_.view();
+    outputs.renormalize = false;
+    outputs.report = new (report_.get()) Report();
+    const CombineResult result = communicator_.receive_combine(sent, outputs);
+    support::place().finish();
+    if (!result.status.ok()) findings_.add(result.status.to_string());
+  }
+
+  Communicator& communicator_;
+  std::barrier<>& all_;
+  support::Findings& findings_;
+  int rank_;
+  support::Tensor host_, ids_, weights_, rows_, out_, memory_;
+  std::shared_ptr<void> report_;
+  void* registered_ = nullptr;
+  Handle handle_;
+};
+
+std::string findings_of(const std::function<void(Member&, int rank, support::Findings&)>& check) {
+  std::barrier<> all(kRanks);
+  return findings_of_trials(1, [&](World& world, support::Findings& findings) {
+    CommunicatorOptions options;
+    options.mode = Mode::throughput;
+    options.layout = Layout::rank_major;
+    options.y_memory = YMemory::registered;
+    options.registered_bytes = std::size_t{1} << 20;
+    support::place().adapt(options);
+    Result<Communicator> communicator =
+        Communicator::create(world, {kExperts, kTopk, kHidden, kTokens}, options);
+    if (!communicator) return findings.add(communicator.status().to_string());
+    Member member(world, *communicator, all, findings);
+    if (member.ready()) check(member, world.rank(), findings);
+    all.arrive_and_wait();
+  });
+}
+
+void expect(support::Findings& findings, const std::string& what, int expected, int seen) {
+  if (expected == seen) return;
+  findings.add(what + ": expected " + std::to_string(expected) + ", seen " + std::to_string(seen));
+}
+
+TEST(CudaAccused, RowsThatWereOverwritten) {
+  EXPECT_EQ(findings_of([](Member& member, int rank, support::Findings& findings) {
+              member.dispatch(true);
+              if (rank != kReader) return expect(findings, "missing", 0, member.missing());
+              expect(findings, "missing", kOthers, member.missing());
+              const std::vector<std::int32_t> ranks = member.record_ranks();
+              expect(findings, "records", kRows, static_cast<int>(ranks.size()));
+              for (int row = 0; row < kRows; ++row) {
+                const bool own = row / kTokens == kReader;
+                const std::string which = " of row " + std::to_string(row);
+                expect(findings, "value" + which, own ? kReader + 1 : 0, member.row(row));
+                expect(findings, "source" + which, own ? kReader : -1,
+                       ranks[static_cast<std::size_t>(row)]);
+              }
+            }),
+            "");
+}
+
+TEST(CudaAccused, ResultsThatWereOverwritten) {
+  EXPECT_EQ(findings_of([](Member& member, int rank, support::Findings& findings) {
+              member.dispatch(false);
+              expect(findings, "missing in dispatch", 0, member.missing());
+              member.combine();
+              const bool reader = rank == kReader;
+              expect(findings, "missing", reader ? kOthers : 0, member.missing());
+              for (int token = 0; token < kTokens; ++token) {
+                expect(findings, "sum of token " + std::to_string(token),
+                       reader ? kReader + 1 : kRanks * (kRanks + 1) / 2, member.sum(token));
+              }
+            }),
+            "");
+}
+
+// The reader is given up before it has sent anything, and finds its peers' cells when it comes.
+TEST(CudaAccused, RowsOfWhoWentOnWithoutTheReader) {
+  EXPECT_EQ(findings_of([](Member& member, int rank, support::Findings& findings) {
+              member.dispatch_one_by_one();
+              const bool reader = rank == kReader;
+              expect(findings, "missing", reader ? kOthers : 1 << kReader, member.missing());
+              for (int row = 0; reader && row < kRows; ++row) {
+                expect(findings, "value of row " + std::to_string(row),
+                       row / kTokens == kReader ? kReader + 1 : 0, member.row(row));
+              }
+            }),
+            "");
+}
+
+TEST(CudaAccused, ResultsOfWhoWentOnWithoutTheReader) {
+  EXPECT_EQ(findings_of([](Member& member, int rank, support::Findings& findings) {
+              member.dispatch(false);
+              member.combine_one_by_one();
+              const bool reader = rank == kReader;
+              expect(findings, "missing", reader ? kOthers : 1 << kReader, member.missing());
+              for (int token = 0; reader && token < kTokens; ++token) {
+                expect(findings, "sum of token " + std::to_string(token), kReader + 1,
+                       member.sum(token));
+              }
+            }),
+            "");
+}
+
+}  // namespace
+}  // namespace sluice::faults
+
+int main(int argc, char** argv) {
+  return sluice::support::run_gpu_tests(argc, argv, sluice::support::gpu_count);
+}

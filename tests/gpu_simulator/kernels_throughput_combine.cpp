@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT
+//
+// The kernels of combine in throughput mode, for the simulated GPU.
+#include <cuda_runtime_api.h>
+
+#include "gpu_simulator/device.hpp"
+// After it: what it defines.
+
+#include "engine/cuda/throughput_combine.cu"
