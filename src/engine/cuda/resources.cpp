@@ -214,20 +214,21 @@ constexpr std::size_t kMappedBytes = std::size_t{2} << 20;
 }  // namespace
 
 std::vector<SizeEntry> sizes(const EngineConfig& config) {
-  const std::size_t window = window::PacketLayout(config.packets).bytes();
-  const std::size_t desks =
-      config.throughput() ? DeskSizes(config).bytes(config.options.in_flight) : 0;
-  return {
-      {"window", (window + kMappedBytes - 1) / kMappedBytes * kMappedBytes},
+  const auto mapped = [](std::size_t bytes) {
+    return (bytes + kMappedBytes - 1) / kMappedBytes * kMappedBytes;
+  };
+  std::vector<SizeEntry> all = {
+      {"window", mapped(window::PacketLayout(config.packets).bytes())},
       {"state", sizeof(State)},
       {"saved routes", sizeof(SavedRoutes) * static_cast<std::size_t>(config.options.in_flight)},
       {"counters", sizeof(unsigned long long) *
                        static_cast<std::size_t>(Counters::words(config.local_experts()))},
-      {"evidence", evidence_bytes(config)},
-      {"desks", desks},
-      {"registered", config.throughput() ? (config.options.registered_bytes + kMappedBytes - 1) /
-                                               kMappedBytes * kMappedBytes
-                                         : 0}};
+      {"evidence", evidence_bytes(config)}};
+  if (!config.throughput()) return all;
+  all.push_back({"desks", DeskSizes(config).bytes(config.options.in_flight)});
+  const std::size_t registered = mapped(config.options.registered_bytes);
+  if (registered != 0) all.push_back({"registered memory", registered});
+  return all;
 }
 
 namespace {

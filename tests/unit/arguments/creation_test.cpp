@@ -108,6 +108,13 @@ TEST(CreationArguments, SizesOnGpus) {
   EXPECT_EQ(sizes->front().name, "window");
   EXPECT_EQ(sizes->back().name, "handle");
   for (const SizeEntry& entry : *sizes) EXPECT_GT(entry.bytes, 0U) << entry.name;
+  options.mode = Mode::throughput;
+  options.registered_bytes = 1;
+  const auto throughput = Communicator::sizes(Fixture::shape(), 4, options);
+  ASSERT_TRUE(throughput.ok()) << throughput.status().to_string();
+  EXPECT_EQ(throughput->size(), sizes->size() + 2);
+  EXPECT_EQ(throughput->back().name, "handle");
+  for (const SizeEntry& entry : *throughput) EXPECT_GT(entry.bytes, 0U) << entry.name;
 }
 
 // 256 ranks of 2^20 tokens with 32 routes would need 33 bits for a row.
