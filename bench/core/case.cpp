@@ -153,6 +153,10 @@ Status Case::settle() {
     return bad(fmt::format("--dispatch-codec {}: the group must be 32, 64, 128 or 256",
                            codec_text(dispatch_codec)));
   }
+  if (encoded && dispatch_codec.kind != CodecKind::fp8) {
+    return bad(fmt::format("--encoded with --dispatch-codec {}, expected fp8",
+                           codec_text(dispatch_codec)));
+  }
   if (weights_at_combine && layout == Layout::rank_major) {
     return bad("--weights combine needs an expert layout: in rank_major y is weighted already");
   }
@@ -188,6 +192,14 @@ int Case::rank_of_expert(int expert) const noexcept {
 
 std::int64_t Case::slab_rows_or_default() const noexcept {
   return slab_rows > 0 ? slab_rows : std::int64_t{ranks} * tokens;
+}
+
+std::size_t Case::x_stride() const noexcept {
+  if (!encoded) return static_cast<std::size_t>(hidden) * 2;
+  constexpr std::size_t kAlignment = 128;
+  const std::size_t record =
+      codec::row_bytes(dispatch_codec, hidden) + codec::scale_bytes(dispatch_codec, hidden);
+  return (record + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 Shape Case::shape() const noexcept {

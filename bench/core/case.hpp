@@ -44,6 +44,7 @@ struct Case {
   Layout layout = Layout::expert_slab;
   Mode mode = Mode::automatic;
   Codec dispatch_codec{CodecKind::fp8, ScaleForm::f32, 128};
+  bool encoded = false;  ///< x is given as rows and scales of dispatch_codec, which is fp8.
   CodecKind combine_codec = CodecKind::bf16;
   Reduce reduce = Reduce::rank;
   YMemory y_memory = YMemory::ordinary;
@@ -77,6 +78,8 @@ struct Case {
   int local_experts(int rank) const noexcept;
   int rank_of_expert(int expert) const noexcept;
   std::int64_t slab_rows_or_default() const noexcept;
+  /// From one row of x to the next. Encoded ones are records of 128-byte alignment, scales behind rows.
+  std::size_t x_stride() const noexcept;
 
   Shape shape() const noexcept;
   CommunicatorOptions communicator_options() const;

@@ -39,6 +39,8 @@ void BenchOptions::add_to(CLI::App& app) {
   app.add_option("--dispatch-codec", texts_.dispatch_codec,
                  "bf16, f16, f32 or fp8[:f32|pow2|ue8m0][:GROUP]")
       ->capture_default_str();
+  app.add_flag("--encoded", c.encoded,
+               "x is given encoded, as --dispatch-codec says (fp8): rows with their scales");
   app.add_option("--combine-codec", texts_.combine_codec, "bf16, f16 or f32")
       ->capture_default_str();
   app.add_option("--reduce", texts_.reduce, "rank or single")->capture_default_str();
@@ -141,6 +143,7 @@ Status BenchOptions::parse_peer() {
     return bad(fmt::format("--peer {}: expected mpi or nccl", texts_.peer));
   }
   if (settings.peer_mpi && c.engine != Device::cpu) return bad("--peer mpi goes with --engine cpu");
+  if (c.encoded) return bad("--encoded and --peer exclude each other: peers encode x themselves");
   if (!settings.peer_nccl) return {};
   if (c.engine != Device::cuda) return bad("--peer nccl goes with --engine cuda");
   const Codec& codec = c.dispatch_codec;

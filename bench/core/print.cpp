@@ -56,10 +56,10 @@ void print_head(const Results& results, std::FILE* out) {
       bench_case.hidden, bench_case.top_k, bench_case.experts, to_string(bench_case.layout),
       to_string(bench_case.resolved_mode()), codec_text(bench_case.dispatch_codec),
       to_string(bench_case.combine_codec), to_string(bench_case.reduce), bench_case.routing.text());
-  fmt::print(out,
-             "# {} iterations after {} of warm-up, {} data sets, seed {}; x and y in {} memory\n",
-             bench_case.iterations, bench_case.warmup, bench_case.sets, bench_case.seed,
-             bench_case.registered ? "registered" : "ordinary");
+  fmt::print(
+      out, "# {} iterations after {} of warm-up, {} data sets, seed {}; x{} and y in {} memory\n",
+      bench_case.iterations, bench_case.warmup, bench_case.sets, bench_case.seed,
+      bench_case.encoded ? " (encoded)" : "", bench_case.registered ? "registered" : "ordinary");
   if (bench_case.engine == Device::cuda) {
     fmt::print(out,
                "# a sample is the mean of {} operations in a row, by events, after {} for a common "
@@ -155,6 +155,7 @@ Json case_json(const Case& bench_case) {
           {"reduce", to_string(bench_case.reduce)},
           {"y_memory", y_memory_text(bench_case.y_memory)},
           {"registered", bench_case.registered},
+          {"encoded", bench_case.encoded},
           {"slot_tokens", bench_case.slot_tokens},
           {"slab_rows", bench_case.slab_rows},
           {"in_flight", bench_case.in_flight},

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "codec/row_kernels.hpp"
+#include "numeric/float_environment.hpp"
 
 namespace sluice::bench {
 namespace {
@@ -62,7 +63,9 @@ Result<std::unique_ptr<SluiceContestant>> SluiceContestant::create(World& world,
   const RowSpace space = RowSpace::of_layout(workload);
   if (bench_case.registered) {
     options.registered_bytes +=
-        whole_pages(static_cast<std::size_t>(x_pool(workload).total_rows()) * row_bytes) + kPage;
+        whole_pages(static_cast<std::size_t>(x_pool(workload).total_rows()) *
+                    bench_case.x_stride()) +
+        kPage;
   }
   if (y_registered) {
     options.registered_bytes +=
@@ -113,7 +116,7 @@ Status SluiceContestant::allocate_inputs() {
     return own.push(place_);
   };
   const std::size_t row_bytes = static_cast<std::size_t>(case_.hidden) * 2;
-  const std::size_t x_bytes = static_cast<std::size_t>(x_pool_.total_rows()) * row_bytes;
+  const std::size_t x_bytes = static_cast<std::size_t>(x_pool_.total_rows()) * case_.x_stride();
   const std::size_t y_bytes = static_cast<std::size_t>(space_.pool(rank).total_rows()) * row_bytes;
   const bool y_registered = case_.registered || case_.y_memory == YMemory::registered;
   const std::size_t routes =
@@ -125,8 +128,8 @@ Status SluiceContestant::allocate_inputs() {
     }
   };
   std::byte* device = nullptr;
-  if (Status status = place(x_bytes, case_.registered, x_memory_, x_,
-                            [&](std::byte* to) { fill_x(workload_, rank, to); });
+  if (Status status =
+          place(x_bytes, case_.registered, x_memory_, x_, [&](std::byte* to) { write_x(to); });
       !status) {
     return status;
   }
@@ -144,6 +147,22 @@ Status SluiceContestant::allocate_inputs() {
   return place(sets * routes * 4, false, weights_, device, [&](std::byte* to) {
     copy_sets(to, [&](int set) { return workload_.weights(set, rank); });
   });
+}
+
+void SluiceContestant::write_x(std::byte* to) const {
+  const int rank = communicator_.rank();
+  if (!case_.encoded) return fill_x(workload_, rank, to);
+  const auto rows = static_cast<std::size_t>(x_pool_.total_rows());
+  const std::size_t plain_bytes = static_cast<std::size_t>(case_.hidden) * 2;
+  std::vector<std::byte> plain(rows * plain_bytes);
+  fill_x(workload_, rank, plain.data());
+  const numeric::FloatEnvironment environment;
+  const std::size_t row_bytes = codec::row_bytes(case_.dispatch_codec, case_.hidden);
+  for (std::size_t row = 0; row < rows; ++row, to += case_.x_stride()) {
+    codec::best_kernels().quantise(plain.data() + row * plain_bytes, DType::bf16,
+                                   case_.dispatch_codec, case_.hidden,
+                                   reinterpret_cast<std::uint8_t*>(to), to + row_bytes);
+  }
 }
 
 Status SluiceContestant::allocate_outputs() {
@@ -190,9 +209,25 @@ TensorView SluiceContestant::view(std::byte* data, DType dtype, std::int64_t row
 }
 
 ConstTensorView SluiceContestant::x(int set) const {
-  const std::size_t row_bytes = static_cast<std::size_t>(case_.hidden) * 2;
-  return view(x_ + static_cast<std::size_t>(x_pool_.first(set)) * row_bytes, DType::bf16,
-              case_.tokens_of(communicator_.rank()), case_.hidden);
+  const int tokens = case_.tokens_of(communicator_.rank());
+  std::byte* const first = x_ + static_cast<std::size_t>(x_pool_.first(set)) * case_.x_stride();
+  if (!case_.encoded) return view(first, DType::bf16, tokens, case_.hidden);
+  TensorView rows = view(first, DType::e4m3, tokens, case_.hidden);
+  rows.strides[0] = static_cast<std::int64_t>(case_.x_stride());
+  return rows;
+}
+
+ConstTensorView SluiceContestant::x_scales(int set) const {
+  if (!case_.encoded) return {};
+  const ConstTensorView rows = x(set);
+  const std::size_t bytes = codec::scale_bytes(case_.dispatch_codec, case_.hidden);
+  ConstTensorView scales = rows;
+  scales.data = static_cast<const std::byte*>(rows.data) +
+                codec::row_bytes(case_.dispatch_codec, case_.hidden);
+  scales.dtype = case_.dispatch_codec.scale_form == ScaleForm::ue8m0 ? DType::i32 : DType::f32;
+  scales.shape[1] = static_cast<std::int64_t>(bytes / 4);
+  scales.strides[0] = rows.strides[0] / 4;
+  return scales;
 }
 
 ConstTensorView SluiceContestant::y(int set) const {
@@ -224,6 +259,7 @@ Status SluiceContestant::dispatch(int set, int handle) {
   const ConstTensorView ids = view(ids_.device() + static_cast<std::size_t>(set * routes) * 4,
                                    DType::i32, case_.tokens_of(communicator_.rank()), case_.top_k);
   const ConstTensorView given = case_.weights_at_combine ? ConstTensorView() : weights(set);
+  dispatch_options_.scales = x_scales(set);
   Status queued = before_ ? before_() : Status();
   if (!queued) return queued;
   if (between_) {

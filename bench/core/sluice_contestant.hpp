@@ -47,12 +47,14 @@ class SluiceContestant final : public QueuedContestant {
 
   Status allocate();
   Status allocate_inputs();
+  void write_x(std::byte* to) const;
   Status allocate_outputs();
   Status dispatch(int set, int handle);
   Status combine(int set);
   /// On this contestant's device.
   TensorView view(std::byte* data, DType dtype, std::int64_t rows, std::int64_t columns) const;
   ConstTensorView x(int set) const;
+  ConstTensorView x_scales(int set) const;  // not given unless x is encoded
   ConstTensorView y(int set) const;
   ConstTensorView weights(int set) const;
   RowsView rows_view() const;

@@ -73,7 +73,11 @@ using RowAllocator = std::function<void*(BufferKind kind, std::size_t bytes)>;
 struct DispatchOptions {
   std::optional<Layout> layout;
   std::optional<Codec> codec;
-  ConstTensorView mask;               ///< u8 [T] or [T, K]; 0 skips the token or the route.
+  ConstTensorView mask;  ///< u8 [T] or [T, K]; 0 skips the token or the route.
+  /// Scales of an x that is encoded already (dtype e4m3, with codec fp8), as the codec says: f32
+  /// [T, G] or, for ue8m0, i32 [T, ceil(G / 4)], G = ceil(H / group); any strides. Rows and scales
+  /// then travel as they are, but for NaN (see docs/number-formats.md).
+  ConstTensorView scales;
   std::int64_t expert_alignment = 1;  ///< expert_major: segments start at multiples of it.
   /// Rows that are stored: in all (rank_major, expert_major) or per expert (expert_slab:
   /// slab_rows). 0: the worst case, R * M per expert in expert_slab.
@@ -209,9 +213,10 @@ class SLUICE_API Communicator {
   /// Bytes of a handle for this communicator.
   std::size_t handle_bytes() const noexcept;
 
-  /// Sends every token of x [T, H] (bf16, f16, f32) to the ranks of its experts and receives the
-  /// rows of this rank's experts. topk_ids: i32 or i64 [T, K], -1 skips; duplicates are legal.
-  /// topk_weights: f32 [T, K], or not given (then 1). x may be overwritten when it returns.
+  /// Sends every token of x [T, H] (bf16, f16, f32, or e4m3 with options.scales) to the ranks of its
+  /// experts and receives the rows of this rank's experts. topk_ids: i32 or i64 [T, K], -1 skips;
+  /// duplicates are legal. topk_weights: f32 [T, K], or not given (then 1). x may be overwritten when
+  /// it returns.
   Received dispatch(ConstTensorView x, ConstTensorView topk_ids, ConstTensorView topk_weights = {},
                     const DispatchOptions& options = {}, const DispatchOutputs& outputs = {});
   /// Sends x along the routes of an earlier dispatch (or plan); no routing travels.
@@ -246,7 +251,8 @@ class SLUICE_API Communicator {
   CombineResult receive_combine(const CombineTicket& ticket, const CombineOutputs& outputs);
 
   /// Registered memory: peers can read it, so inputs in it need not be staged (see y_memory; a row
-  /// that is encoded or converted always is). 64-byte aligned, in huge pages where the system allows
+  /// that is yet to be encoded or converted always is; of one that is encoded already the CPU engine
+  /// needs the scales right behind the row). 64-byte aligned, in huge pages where the system allows
   /// them; local call. Freed with the communicator at the latest.
   Result<void*> allocate(std::size_t bytes);
   /// cuda: kernels that use the memory must have ended.

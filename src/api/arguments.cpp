@@ -200,6 +200,44 @@ Status check_codec(const engine::EngineConfig& config, const DispatchOptions& op
   return {};
 }
 
+/// x, whose dtype says whether it is encoded already, and its scales. send.codec is set.
+Status check_x(const engine::EngineConfig& config, const ConstTensorView& x, std::int64_t tokens,
+               const ConstTensorView& scales, engine::DispatchSend& send) {
+  const Codec& codec = send.codec;
+  const std::int64_t hidden = config.shape.hidden;
+  if (!scales.given() && x.dtype == DType::e4m3) {
+    return invalid("x has dtype e4m3 and options.scales are not given, expected its scales");
+  }
+  if (!scales.given()) {
+    if (Status status = check_rows(config, "x", x, tokens); !status.ok()) return status;
+  } else {
+    if (codec.kind != CodecKind::fp8) {
+      return invalid(fmt::format("options.scales are given and the codec is {}, expected fp8",
+                                 to_string(codec.kind)));
+    }
+    Status status = check_tensor(config, "x", x, 2, tokens, hidden);
+    if (status.ok()) {
+      status = check_dtype("x", x, x.dtype == DType::e4m3, "e4m3, since options.scales are given");
+    }
+    if (status.ok()) status = check_innermost("x", x);
+    const auto words =
+        static_cast<std::int64_t>(codec::scale_bytes(codec, config.shape.hidden) / 4);
+    if (status.ok()) {
+      status = check_tensor(config, "options.scales", scales, 2, x.shape[0], words);
+    }
+    const bool packed = codec.scale_form == ScaleForm::ue8m0;
+    if (status.ok()) {
+      status =
+          check_dtype("options.scales", scales, scales.dtype == (packed ? DType::i32 : DType::f32),
+                      packed ? "i32 (ue8m0)" : "f32");
+    }
+    if (!status.ok()) return status;
+  }
+  send.x = x;
+  send.scales = scales;
+  return {};
+}
+
 /// Whether the handle was made by this rank of a communicator of this shape. What lies on a GPU is
 /// checked there.
 Status check_handle(const engine::EngineConfig& config, const Handle& handle) {
@@ -242,6 +280,19 @@ Status refuse(engine::DispatchSend& send, Status status) {
   refusal.whole = send.whole;
   refusal.stream = send.stream;
   send = refusal;
+  return status;
+}
+
+/// All of a dispatch but its rows.
+Status check_routes(const engine::EngineConfig& config, const ConstTensorView& topk_ids,
+                    const ConstTensorView& topk_weights, const DispatchOptions& options,
+                    engine::DispatchSend& send) {
+  Status status = check_routing(config, topk_ids, topk_weights, options.mask);
+  if (status.ok()) status = check_placement(config, options, send.placement);
+  if (status.ok()) status = check_codec(config, options, send.codec);
+  send.topk_ids = topk_ids;
+  send.topk_weights = topk_weights;
+  send.mask = options.mask;
   return status;
 }
 
@@ -328,29 +379,21 @@ Status check_combine_options(const engine::EngineConfig& config, const CombineOp
 Status check_plan(const engine::EngineConfig& config, ConstTensorView topk_ids,
                   ConstTensorView topk_weights, const DispatchOptions& options,
                   engine::DispatchSend& send) {
-  Status status = check_routing(config, topk_ids, topk_weights, options.mask);
-  if (status.ok()) status = check_placement(config, options, send.placement);
-  if (status.ok()) status = check_codec(config, options, send.codec);
+  Status status = check_routes(config, topk_ids, topk_weights, options, send);
+  if (status.ok() && options.scales.given()) {
+    status = invalid("options.scales are given, expected none: a plan has no rows");
+  }
   if (!status.ok()) return refuse(send, std::move(status));
   send.rows = false;
-  send.topk_ids = topk_ids;
-  send.topk_weights = topk_weights;
-  send.mask = options.mask;
   return {};
 }
 
 Status check_dispatch(const engine::EngineConfig& config, ConstTensorView x,
                       ConstTensorView topk_ids, ConstTensorView topk_weights,
                       const DispatchOptions& options, engine::DispatchSend& send) {
-  if (Status status = check_plan(config, topk_ids, topk_weights, options, send); !status.ok()) {
-    return status;
-  }
-  if (Status status = check_rows(config, "x", x, topk_ids.shape[0]); !status.ok()) {
-    return refuse(send, std::move(status));
-  }
-  send.rows = true;
-  send.x = x;
-  return {};
+  Status status = check_routes(config, topk_ids, topk_weights, options, send);
+  if (status.ok()) status = check_x(config, x, topk_ids.shape[0], options.scales, send);
+  return status.ok() ? status : refuse(send, std::move(status));
 }
 
 Status check_cached_dispatch(const engine::EngineConfig& config, ConstTensorView x,
@@ -370,13 +413,11 @@ Status check_cached_dispatch(const engine::EngineConfig& config, ConstTensorView
                                  to_string(*options.layout), to_string(layout)));
   } else if (options.mask.given()) {
     status = invalid("mask is given, expected none: the routing is the handle's");
-  } else {
-    status = check_rows(config, "x", x, header.tokens);
-    if (status.ok()) status = check_tokens(config, x.shape[0]);
   }
   if (status.ok()) status = check_codec(config, options, send.codec);
+  if (status.ok()) status = check_x(config, x, header.tokens, options.scales, send);
+  if (status.ok()) status = check_tokens(config, x.shape[0]);
   if (!status.ok()) return refuse(send, std::move(status));
-  send.x = x;
   send.cached = cached;
   if (!on_host(config)) {
     status = check_placement(config, options, send.placement);

@@ -10,6 +10,7 @@
 #include "api/configuration.hpp"
 #include "engine/cpu/cpu_engine.hpp"
 #include "engine/cuda/cuda_engine.hpp"
+#include "engine/cuda/sizes.hpp"
 #include "memory/pages.hpp"
 #include "window/window_layout.hpp"
 

@@ -39,6 +39,7 @@ struct DispatchSend {
   bool refused = false;
   bool rows = true;          // false: plan
   ConstTensorView x;         // [T, H]
+  ConstTensorView scales;    // given: x is encoded
   ConstTensorView topk_ids;  // not given: cached
   ConstTensorView topk_weights;
   ConstTensorView mask;

@@ -11,8 +11,4 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig /*config*/,
                 "device = cuda, but this library was built without CUDA (cmake -DSLUICE_CUDA=ON)");
 }
 
-std::vector<SizeEntry> sizes(const EngineConfig& config) {
-  return {{"window", window::PacketLayout(config.packets).bytes()}};
-}
-
 }  // namespace sluice::engine::cuda

@@ -2,6 +2,7 @@
 // Where inputs and outputs lie: strides, given rows and scales, allocators, registered memory.
 #include <fmt/core.h>
 
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -88,6 +89,31 @@ TEST_P(Buffers, RegisteredInputs) {
     }
     expect_clean(run(scenario), fmt::format("y_memory {}", static_cast<int>(y_memory)));
   }
+}
+
+TEST_P(Buffers, EncodedRows) {
+  Scenario scenario = small();
+  scenario.shape.hidden = 1168;  // Three units, the last one short, and so is its last group.
+  scenario.options.dispatch_codec = Codec{CodecKind::fp8, ScaleForm::f32, 32};
+  scenario.options.registered_bytes = registered_bytes(scenario);
+  int i = 0;
+  for (const ScaleForm form : {ScaleForm::f32, ScaleForm::ue8m0}) {
+    for (const int group : {32, 64, 128, 256}) {
+      for (const EncodedX encoded : {EncodedX::apart, EncodedX::one_record}) {
+        StepSpec spec;
+        spec.codec = Codec{CodecKind::fp8, form, group};
+        spec.encoded_x = encoded;
+        spec.registered_x = i % 3 != 0;
+        spec.input_gap = std::array{0, 4, 16, 7}[static_cast<std::size_t>(i / 2) % 4];
+        spec.token_contiguous_scales = i % 4 == 1;
+        spec.cached = i % 2;
+        spec.flow = i % 5 == 0 ? Flow::halves : Flow::whole;
+        ++i;
+        scenario.steps.push_back(spec);
+      }
+    }
+  }
+  expect_clean(run(scenario));
 }
 
 // Registered memory is each rank's own affair.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -70,6 +71,8 @@ class DispatchCall {
 
  private:
   void make_inputs();
+  /// `in_place`: x_tensor_ where the call reads it.
+  void make_encoded_x(const std::function<TensorView()>& in_place, bool null);
   void make_outputs();
   /// Waits for the call, and brings to the host what the library owns elsewhere.
   void settle();
@@ -96,7 +99,7 @@ class DispatchCall {
   std::shared_ptr<void> report_;  // A Report.
   bool along_handle_ = false;
 
-  support::Tensor x_tensor_, ids_tensor_, weights_tensor_, mask_tensor_;
+  support::Tensor x_tensor_, given_scales_, ids_tensor_, weights_tensor_, mask_tensor_;
   support::Tensor rows_tensor_, scales_tensor_, handle_tensor_;
   std::deque<support::Tensor> allocated_;
   std::vector<std::byte> rows_copy_, scales_copy_;

@@ -84,12 +84,17 @@ void DispatchCall::make_inputs() {
   const std::int64_t tokens = input.tokens;
   const std::int64_t top_k = problem_.top_k;
   const bool null = rank_ % 2 == 1;
-  const std::vector<std::int64_t> x_shape = {tokens, problem_.hidden};
-  x_tensor_ = Tensor(spec.x_dtype, x_shape, spec.input_gap);
-  x_tensor_.fill(input.x);
-  const TensorView x =
-      spec.registered_x ? registered_.of(x_tensor_, communicator_, findings_) : x_tensor_.view();
-  x_ = or_null(x, null);
+  const auto in_place = [&] {
+    return spec.registered_x ? registered_.of(x_tensor_, communicator_, findings_)
+                             : x_tensor_.view();
+  };
+  if (!input.encoded.empty()) {
+    make_encoded_x(in_place, null);
+  } else {
+    x_tensor_ = Tensor(spec.x_dtype, {tokens, problem_.hidden}, spec.input_gap);
+    x_tensor_.fill(input.x);
+    x_ = or_null(in_place(), null);
+  }
   ids_tensor_ = ids_tensor(spec.ids_dtype, input.topk_ids, tokens, top_k, spec.input_gap);
   ids_ = or_null(ids_tensor_.view(), null);
   if (spec.weights_at_dispatch) {
@@ -111,6 +116,44 @@ void DispatchCall::make_inputs() {
   options_.expert_alignment = spec.expert_alignment;
   options_.capacity = spec.capacity;
   options_.stream = support::place().stream();
+}
+
+void DispatchCall::make_encoded_x(const std::function<TensorView()>& in_place, bool null) {
+  const StepSpec& spec = step_.spec;
+  const std::int64_t tokens = problem_.inputs[at(rank_)].tokens;
+  const auto words =
+      static_cast<std::int64_t>(reference::scale_words(problem_.codec, at(problem_.hidden)));
+  const DType dtype = reference::scale_dtype(problem_.codec);
+  const std::vector<reference::EncodedRow>& rows = problem_.inputs[at(rank_)].encoded;
+  if (spec.encoded_x == EncodedX::one_record) {
+    x_tensor_ = Tensor(DType::u8, {tokens, problem_.hidden + 4 * words}, 4 * spec.input_gap);
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      std::vector<std::byte> record = rows[at(t)].elements;
+      record.insert(record.end(), rows[at(t)].scales.begin(), rows[at(t)].scales.end());
+      x_tensor_.set_row(t, record.data());
+    }
+    TensorView x = in_place();
+    TensorView scales = x;
+    scales.data = static_cast<std::byte*>(x.data) + problem_.hidden;
+    scales.dtype = dtype;
+    scales.shape[1] = words;
+    scales.strides[0] = x.strides[0] / 4;
+    x.dtype = DType::e4m3;
+    x.shape[1] = problem_.hidden;
+    x_ = or_null(x, null);
+    options_.scales = or_null(scales, null);
+    return;
+  }
+  x_tensor_ = Tensor(DType::e4m3, {tokens, problem_.hidden}, spec.input_gap);
+  given_scales_ = spec.token_contiguous_scales
+                      ? Tensor::token_contiguous(dtype, {tokens, words}, spec.input_gap)
+                      : Tensor(dtype, {tokens, words}, spec.input_gap);
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    x_tensor_.set_row(t, rows[at(t)].elements.data());
+    given_scales_.set_row(t, rows[at(t)].scales.data());
+  }
+  x_ = or_null(in_place(), null);
+  options_.scales = or_null(given_scales_.view(), null);
 }
 
 void DispatchCall::make_outputs() {
@@ -224,7 +267,9 @@ void DispatchCall::plan() {
   DispatchOutputs outputs;
   outputs.handle = outputs_.handle;
   outputs.report = outputs_.report;
-  take(communicator_.plan(ids_, weights_, options_, outputs));
+  DispatchOptions options = options_;
+  options.scales = {};
+  take(communicator_.plan(ids_, weights_, options, outputs));
 }
 
 std::vector<std::int64_t> DispatchCall::rows_shape() const {

@@ -56,12 +56,37 @@ reference::RankInput draw_input(const Scenario& scenario, const StepSpec& spec, 
   return input;
 }
 
+std::vector<reference::EncodedRow> draw_encoded(const reference::DispatchProblem& problem,
+                                                std::int64_t tokens, support::DataKind data,
+                                                Random random) {
+  const Codec& codec = problem.codec;
+  const auto hidden = at(problem.hidden);
+  const std::size_t words = reference::scale_words(codec, hidden);
+  const std::size_t groups = (hidden + at(codec.group) - 1) / at(codec.group);
+  std::vector<reference::EncodedRow> rows(at(tokens));
+  for (reference::EncodedRow& row : rows) {
+    row.elements = support::draw_codes(hidden, Random(random.next()));
+    if (codec.scale_form != ScaleForm::ue8m0) {
+      row.scales = support::draw_elements(DType::f32, words, data, Random(random.next()));
+      continue;
+    }
+    row.scales = support::draw_codes(groups, Random(random.next()));
+    row.scales.resize(4 * words);  // Bytes that no group uses are zero.
+  }
+  return rows;
+}
+
 void draw_data(reference::DispatchProblem& problem, const StepSpec& spec, std::uint64_t seed,
                std::uint64_t repetition) {
   for (std::size_t rank = 0; rank < problem.inputs.size(); ++rank) {
     reference::RankInput& input = problem.inputs[rank];
-    input.x = support::draw_elements(spec.x_dtype, at(input.tokens * problem.hidden), spec.data,
-                                     Random::of(seed, kData, rank, repetition));
+    const Random random = Random::of(seed, kData, rank, repetition);
+    if (spec.encoded_x != EncodedX::no && problem.codec.kind == CodecKind::fp8) {
+      input.encoded = draw_encoded(problem, input.tokens, spec.data, random);
+      continue;
+    }
+    input.x =
+        support::draw_elements(spec.x_dtype, at(input.tokens * problem.hidden), spec.data, random);
   }
 }
 

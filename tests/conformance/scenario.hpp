@@ -19,6 +19,11 @@ namespace sluice::conformance {
 
 enum class RowsFrom { library, caller, allocator };
 enum class Flow { whole, halves, plan_then_move };
+enum class EncodedX {
+  no,
+  apart,
+  one_record
+};  // Scales in a tensor of their own, or behind each row.
 
 /// What a step does; equal on all ranks.
 struct StepSpec {
@@ -33,6 +38,8 @@ struct StepSpec {
   bool weights_at_dispatch = true;
   int input_gap = 0;  ///< Elements between the rows of every input.
   bool registered_x = false;
+  /// fp8: x is given encoded, with scales: any codes, not only those that an encoder would write.
+  EncodedX encoded_x = EncodedX::no;
 
   // Dispatch.
   std::optional<Layout> layout;

@@ -9,9 +9,7 @@
 #include "engine/cuda/throughput_dispatch.cu"
 
 namespace sluice::engine::cuda {
-namespace {
 
 alignas(16) thread_local std::byte slice_memory[gpu_simulator::kDynamicBytes];
 
-}  // namespace
 }  // namespace sluice::engine::cuda

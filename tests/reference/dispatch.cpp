@@ -191,9 +191,9 @@ Dispatched dispatch(const DispatchProblem& problem) {
   const auto hidden = at(problem.hidden);
   for (const RankInput& input : problem.inputs) {
     all.routes.push_back(read_routes(problem, input));
-    std::vector<EncodedRow> encoded;
+    std::vector<EncodedRow> encoded = input.encoded;
     const std::size_t row_bytes = hidden * bytes_of(input.x_dtype);
-    for (std::size_t t = 0; t < at(input.tokens) && !input.x.empty(); ++t) {
+    for (std::size_t t = encoded.size(); t < at(input.tokens) && !input.x.empty(); ++t) {
       encoded.push_back(
           encode_row(problem.codec, input.x_dtype, input.x.data() + t * row_bytes, hidden));
     }

@@ -55,6 +55,7 @@ struct RankInput {
   std::int64_t tokens = 0;
   DType x_dtype = DType::bf16;
   std::vector<std::byte> x;            // [T, H]
+  std::vector<EncodedRow> encoded;     // [T], given in place of x; or empty
   std::vector<std::int64_t> topk_ids;  // [T, K]
   std::vector<float> topk_weights;     // [T, K], or empty
   std::vector<std::uint8_t> mask;      // [T], [T, K], or empty

@@ -64,6 +64,12 @@ std::vector<std::byte> draw_elements(DType dtype, std::size_t count, DataKind ki
   return out;
 }
 
+std::vector<std::byte> draw_codes(std::size_t count, Random random) {
+  std::vector<std::byte> codes(count);
+  for (std::byte& code : codes) code = static_cast<std::byte>(random.below(0xFF));
+  return codes;
+}
+
 std::vector<float> draw_weights(std::size_t count, DataKind kind, Random random) {
   std::vector<float> weights(count);
   for (float& weight : weights) {

@@ -16,6 +16,8 @@ enum class DataKind {
   not_finite  ///< Also infinities and NaN.
 };
 
+/// Any bytes but 0xFF: codes of e4m3 of one kind of NaN, or ue8m0 exponents.
+std::vector<std::byte> draw_codes(std::size_t count, Random random);
 /// `count` elements of bf16, f16 or f32.
 std::vector<std::byte> draw_elements(DType dtype, std::size_t count, DataKind kind, Random random);
 /// Weights in (0, 1); with specials also 0, -0 and negative ones.

@@ -84,21 +84,36 @@ class RowEncoder {
         operation_(operation),
         codec_(operation.request.codec),
         grid_(operation.request.x),
+        scales_(operation.request.scales),
         hidden_(context.hidden()),
         row_bytes_(codec::row_bytes(codec_, hidden_)),
         record_bytes_(row_bytes_ + codec::scale_bytes(codec_, hidden_)) {}
 
-  /// Whether rows travel as they are.
+  /// Whether records are x's rows as they are: encoded ones with their scales right behind them.
   bool verbatim() const noexcept {
-    return codec_.kind != CodecKind::fp8 && codec::row_dtype(codec_) == operation_.request.x.dtype;
+    const ConstTensorView& x = operation_.request.x;
+    const ConstTensorView& scales = operation_.request.scales;
+    if (codec::row_dtype(codec_) != x.dtype) return false;
+    return codec_.kind != CodecKind::fp8 ||
+           (scales.data == static_cast<const std::byte*>(x.data) + row_bytes_ &&
+            scales.strides[0] * 4 == x.strides[0] && scales.strides[1] == 1);
   }
   const std::byte* row(int token) const noexcept { return grid_.row(token); }
   std::size_t record_bytes() const noexcept { return record_bytes_; }
+  /// Where records are x's rows.
+  ConstTensorView records() const noexcept {
+    ConstTensorView records = operation_.request.x;
+    records.shape[1] = static_cast<std::int64_t>(record_bytes_ / size_of(records.dtype));
+    return records;
+  }
 
   void encode(int token, std::byte* out) const {
     const trace::Span span(context_.timeline, trace::Phase::quantise, "dispatch", operation_.epoch);
     const DType source = operation_.request.x.dtype;
-    if (codec_.kind == CodecKind::fp8) {
+    if (source == DType::e4m3) {
+      std::memcpy(out, row(token), row_bytes_);
+      copy_scales(token, out + row_bytes_);
+    } else if (codec_.kind == CodecKind::fp8) {
       context_.kernels.quantise(row(token), source, codec_, hidden_,
                                 reinterpret_cast<std::uint8_t*>(out), out + row_bytes_);
     } else {
@@ -107,10 +122,19 @@ class RowEncoder {
   }
 
  private:
+  void copy_scales(int token, std::byte* out) const noexcept {
+    const std::byte* from = scales_.row(token);
+    for (const std::byte* const end = out + (record_bytes_ - row_bytes_); out != end; out += 4) {
+      std::memcpy(out, from, 4);
+      from += scales_.element_stride();
+    }
+  }
+
   Context& context_;
   const DispatchOperation& operation_;
   Codec codec_;
   RowGrid grid_;
+  RowGrid scales_;  // of an x that is encoded already
   int hidden_;
   std::size_t row_bytes_;
   std::size_t record_bytes_;
@@ -143,7 +167,7 @@ void stage_rows(Context& context, DispatchOperation& operation, const routing::R
   protocol::CellContent& content = operation.content;
   if (context.reads_in_place() && encoder.verbatim() &&
       registered_offset(context.heaps.base(context.rank()), context.heaps.bytes(context.rank()),
-                        request.x, &content.row_offset)) {
+                        encoder.records(), &content.row_offset)) {
     content.flags |= cell_flags::kRegistered;
     content.row_stride =
         static_cast<std::uint64_t>(request.x.strides[0]) * size_of(request.x.dtype);

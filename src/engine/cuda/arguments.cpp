@@ -82,6 +82,7 @@ DispatchArgs dispatch_args(const Known& known, const DispatchSend& request) {
     args.x = grid_of(request.x);
     args.x_dtype = request.x.dtype;
     args.aligned = aligned(args.x);
+    if (request.scales.given()) args.x_scales = grid_of(request.scales);
     args.tokens = static_cast<int>(request.x.shape[0]);
   } else {
     args.tokens = static_cast<int>(request.topk_ids.shape[0]);

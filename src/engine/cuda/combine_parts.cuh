@@ -252,6 +252,12 @@ struct Combine {
   }
 };
 
+/// Of a packet of weights, the one of route `k`.
+__device__ __forceinline__ float weight_in(uint4 packet, int k) {
+  const int i = k % window::kPacketWeights;
+  return __uint_as_float(i == 0 ? packet.y : (i == 1 ? packet.z : packet.w));
+}
+
 /// The weights that home sends for one of its tokens: lane k has that of route k; 0 if home will send
 /// none, because it refused its call or made another, or is given up.
 __device__ __forceinline__ float await_weight(const Combine& c, int home, int token,
@@ -273,8 +279,7 @@ __device__ __forceinline__ float await_weight(const Combine& c, int home, int to
     }
     v = load_packet(at);
   }
-  const int i = lane % window::kPacketWeights;
-  return __uint_as_float(i == 0 ? v.y : (i == 1 ? v.z : v.w));
+  return weight_in(v, lane);
 }
 
 /// One f32 per route into packets of a peer's lane.

@@ -374,10 +374,7 @@ __device__ __forceinline__ void take_row_weights(const Combine& c, int token, Pa
       answer = load_packet(answer_at);
     }
     given_up = given_up || answer.z != c.signature;
-    const int i = lane % window::kPacketWeights;
-    if (!given_up && home.owner == rank) {
-      value = __uint_as_float(i == 0 ? v.y : (i == 1 ? v.z : v.w));
-    }
+    if (!given_up && home.owner == rank) value = weight_in(v, lane);
   }
   if (lane < c.g.top_k) {
     c.a.weights_home[token * c.a.weights_home_stride[0] + lane * c.a.weights_home_stride[1]] =

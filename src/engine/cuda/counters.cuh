@@ -17,7 +17,8 @@ __device__ __forceinline__ void count_rows(const Geometry& g, int expert, int ro
 }
 
 /// Bytes stored in the memory of other ranks.
-__device__ __forceinline__ void count_bytes(const Geometry& g, protocol::Kind kind, int bytes) {
+__device__ __forceinline__ void count_bytes(const Geometry& g, protocol::Kind kind,
+                                            std::int64_t bytes) {
   atomicAdd(&g.counters[static_cast<int>(kind)], static_cast<unsigned long long>(bytes));
 }
 

@@ -339,7 +339,8 @@ class CudaEngine final : public Engine {
   static constexpr int kThroughputBlocks = 24;
 
   int throughput_blocks() const noexcept {
-    int blocks = config_.options.block_limit > 0 ? config_.options.block_limit : kThroughputBlocks;
+    const int blocks =
+        config_.options.block_limit > 0 ? config_.options.block_limit : kThroughputBlocks;
     const int shares = resources_.sharers > 1 ? resources_.sharers + 1 : 1;
     return std::clamp(std::min(blocks, resources_.processors / shares), 1, kBlocksMax);
   }

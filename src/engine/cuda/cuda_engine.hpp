@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "base/deadline.hpp"
 #include "bootstrap/group.hpp"
@@ -15,8 +14,5 @@ namespace sluice::engine::cuda {
 Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
                                               std::shared_ptr<bootstrap::Group> group,
                                               base::Deadline deadline);
-
-/// What create_engine takes of one GPU's memory. Needs no GPU.
-std::vector<SizeEntry> sizes(const EngineConfig& config);
 
 }  // namespace sluice::engine::cuda

@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     typename Encoder::Source source;
     int id = kNoRoute;
     if (task < send_tasks) {
-      Encoder::load(a, row_of<kCommon>(a.x, token), unit, lane, source);
+      Encoder::load(a, row_of<kCommon>(a.x, token), token, unit, lane, source);
       id = load_route<kCommon>(a, token, lane);
     }
     if (!opened) {
@@ -393,6 +393,7 @@ Kernel kernel_for(const DispatchArgs& a) {
   const bool records = a.geometry.recording.words != nullptr;
   if (a.codec.kind == CodecKind::fp8) {
     if (is_common(a)) return common_kernel<Fp8Encoder<2, true>>(a.layout, many, a.numbers, records);
+    if (a.x_dtype == DType::e4m3) return general_kernel<GivenEncoder>;
     return wide ? general_kernel<Fp8Encoder<4, false>> : general_kernel<Fp8Encoder<2, false>>;
   }
   const DType out = a.codec.kind == CodecKind::bf16  ? DType::bf16
@@ -431,7 +432,7 @@ int launch_dispatch(const DispatchArgs& args, const Launch& launch) {
 int load_dispatch_kernels() {
   std::uint64_t any = 0;
   for (const CodecKind kind : {CodecKind::bf16, CodecKind::f16, CodecKind::f32, CodecKind::fp8}) {
-    for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
+    for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3}) {
       for (const bool aligned : {false, true}) {
         for (int bits = 0; bits < 8 * 3; ++bits) {
           DispatchArgs args;

@@ -93,20 +93,26 @@ __device__ __forceinline__ uint4 header_ahead(const Receipt& r, int index, int l
   return load_packet(header_of(r, index - token * r.g.ranks, token, lane));
 }
 
-/// Writes the handle's entries of one record, whose header has come or will not.
+/// Writes the handle's entries of one record. Lane k: of route k.
 __device__ __forceinline__ void write_record(const Receipt& r, int record, int source, int token,
-                                             uint4 header, int row, int lane) {
+                                             int local, float weight, int row, int lane) {
   const Geometry& g = r.g;
   if (lane < g.top_k) {
     const int at = record * g.top_k + lane;
-    r.handle.local_ids()[at] = local_expert(g, header, lane);
-    r.handle.local_weights()[at] = __uint_as_float(header.y);
+    r.handle.local_ids()[at] = local;
+    r.handle.local_weights()[at] = weight;
     r.handle.route_rows()[at] = row;
   }
   if (lane == 0) {
     r.handle.record_rank()[record] = source;
     r.handle.record_token()[record] = token;
   }
+}
+/// The same of one whose header has come.
+__device__ __forceinline__ void write_record(const Receipt& r, int record, int source, int token,
+                                             uint4 header, int row, int lane) {
+  write_record(r, record, source, token, local_expert(r.g, header, lane), __uint_as_float(header.y),
+               row, lane);
 }
 
 /// Writes the handle's entries of the record of `token` of `source`, if there is one, by a warp that is weary; of a source

@@ -102,6 +102,25 @@ static __device__ __noinline__ int2 block_scan(int value) {
   return make_int2(before + inclusive - value, total);
 }
 
+/// The rows of an expert.
+struct Segment {
+  int aligned;  // how many there is room for
+  std::int64_t begin;
+};
+/// Of this thread's expert, which has `count` of them. `row`: where those of the block's first begin, then behind its last.
+/// By a whole block.
+__device__ __forceinline__ Segment next_segment(const Receipt& r, int expert, int count,
+                                                std::int64_t& row) {
+  if (r.layout == Layout::expert_slab) return {count, expert * r.a.capacity};
+  int aligned = count;
+  const int alignment = r.layout == Layout::expert_major ? static_cast<int>(r.a.alignment) : 1;
+  if (alignment != 1) aligned = (count + alignment - 1) / alignment * alignment;
+  const int2 scan = block_scan(aligned);
+  const Segment segment{aligned, row + scan.x};
+  row += scan.y;
+  return segment;
+}
+
 /// Notes the rows of an expert, whose first is `begin`, that lie beyond the capacity.
 __device__ __forceinline__ void note_overflow(const Receipt& r, std::int64_t begin, int count,
                                               Shared& shared) {
@@ -141,22 +160,15 @@ __device__ __forceinline__ void number_rows(const Receipt& r, std::int32_t* base
       if (exists) count = count_rows_from(r, g.ranks, expert, polls);
       if (polls.was_weary()) shared.behind = true;
     }
-    int aligned = count;
-    std::int64_t begin = expert * a.capacity;
-    if (!slab) {
-      const int alignment = major ? static_cast<int>(a.alignment) : 1;
-      if (alignment != 1) aligned = (count + alignment - 1) / alignment * alignment;
-      const int2 scan = block_scan(aligned);
-      begin = row + scan.x;
-      row += scan.y;
-    }
+    const Segment segment = next_segment(r, expert, count, row);
+    const std::int64_t begin = segment.begin;
     if (exists && major) bases[expert] = static_cast<std::int32_t>(begin);
     if (!exists || !describe) continue;
     // Statistics once: a block that is behind comes here twice, every thread for the same experts.
     const bool late = !kSlowly && polls.was_weary();
     if (kSlowly ? handle.counts()[expert] == kNotCounted : !late) count_rows(g, expert, count);
     handle.counts()[expert] = late ? kNotCounted : count;
-    handle.aligned_counts()[expert] = aligned;
+    handle.aligned_counts()[expert] = segment.aligned;
     handle.offsets()[expert] = begin;
     note_overflow(r, begin, count, shared);
   }

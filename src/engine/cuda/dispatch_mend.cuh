@@ -45,33 +45,38 @@ __device__ __forceinline__ void mend_rows(const Receipt& r, int source, int firs
 }
 
 /// The handle's entries of records from `first` on.
-__device__ __forceinline__ void mend_records(const Receipt& r, int first, int records, int lane) {
-  const int top_k = r.g.top_k;
+__device__ __forceinline__ void mend_records(const HandleArrays& handle, int top_k, int first,
+                                             int records, int lane) {
 #pragma unroll 1
   for (int at = first * top_k + lane; at < (first + records) * top_k; at += 32) {
-    r.handle.local_ids()[at] = -1;
-    r.handle.local_weights()[at] = 0.0F;
-    r.handle.route_rows()[at] = Handle::kRowAbsent;
+    handle.local_ids()[at] = -1;
+    handle.local_weights()[at] = 0.0F;
+    handle.route_rows()[at] = Handle::kRowAbsent;
   }
 #pragma unroll 1
   for (int at = first + lane; at < first + records; at += 32) {
-    r.handle.record_rank()[at] = -1;
-    r.handle.record_token()[at] = -1;
+    handle.record_rank()[at] = -1;
+    handle.record_token()[at] = -1;
+  }
+}
+
+/// The rows of a record of a handle.
+__device__ __forceinline__ void zero_record(const DispatchArgs& a, const HandleArrays& handle,
+                                            int record, int lane) {
+  const int top_k = a.geometry.top_k;
+#pragma unroll 1
+  for (int k = 0; k < top_k; ++k) {
+    const int row = handle.route_rows()[record * top_k + k];
+    if (row >= 0) zero_span(a, {row, row + 1}, lane);
   }
 }
 
 /// Of a cached dispatch, whose rows are its handle's.
 __device__ __forceinline__ void mend_cached(const Receipt& r, int source, int lane) {
-  const int top_k = r.g.top_k;
   const auto end = static_cast<int>(r.handle.source_offsets()[source + 1]);
 #pragma unroll 1
   for (int record = static_cast<int>(r.handle.source_offsets()[source]); record < end; ++record) {
-    if (r.handle.record_rank()[record] < 0) continue;
-#pragma unroll 1
-    for (int k = 0; k < top_k; ++k) {
-      const int row = r.handle.route_rows()[record * top_k + k];
-      if (row >= 0) zero_span(r.a, {row, row + 1}, lane);
-    }
+    if (r.handle.record_rank()[record] >= 0) zero_record(r.a, r.handle, record, lane);
   }
 }
 
@@ -116,7 +121,7 @@ static __device__ __noinline__ void mend(Late late, bool drop, const std::int32_
       PeerCell cell;
       cell.read(await_cell(r, source, 0), r.signature);
       const int first = record_index_slowly(late_of(r), source, 0);
-      if (a.handle != nullptr) mend_records(r, first, cell.records(), lane);
+      if (a.handle != nullptr) mend_records(r.handle, r.g.top_k, first, cell.records(), lane);
       if (a.rows) mend_rows(r, source, first, cell.records(), bases, lane);
     }
     __syncwarp();

@@ -132,10 +132,14 @@ template <typename Encoder, int kSpan>
 class Piece {
  public:
   __device__ __forceinline__ Piece(const DispatchArgs& a, std::byte* row, int unit, int lane)
+      : Piece(a, row, row + a.row_bytes, unit, lane) {}
+  /// With the scales elsewhere.
+  __device__ __forceinline__ Piece(const DispatchArgs& a, std::byte* row, std::byte* scales,
+                                   int unit, int lane)
       : first_byte_((unit * kVectors * 32 + lane) * 16),  // Packets are 512 bytes apart.
         unit_(unit),
         data_at_(row + first_byte_),
-        scale_at_(row + a.row_bytes + (unit * a.scale_packets + lane) * 16),
+        scale_at_(scales + (unit * a.scale_packets + lane) * 16),
         packets_((a.row_bytes - first_byte_ + 511) / 512),
         has_scales_(kScaled && lane < a.scale_packets) {}
 

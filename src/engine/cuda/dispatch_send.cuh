@@ -21,19 +21,21 @@ __device__ __forceinline__ int groups_per_unit(const DispatchArgs& a) {
   return window::kUnitElements >> (31 - __clz(a.codec.group));
 }
 
-/// Encodings of one unit of a row by one warp. kVectors: packets per lane; packet j of lane i is
-/// packet 32 * j + i of the unit.
+/// Encodings of one unit of a row of a token by one warp. kVectors: packets per lane; packet j of lane i is
+/// packet 32 * j + i of the unit. kOutput: bytes of an element of what comes out; if 1, there are scales as well: kGiven
+/// says whether lane i of the source has packet i of them, or every lane the scale of its own elements.
 template <int kInput, bool kCommonCase>  // bytes of an element of x
 struct Fp8Encoder {
   static constexpr bool kCommon = kCommonCase;
   static constexpr int kOutput = 1;
+  static constexpr bool kGiven = false;
   static constexpr int kVectors = 1;
   static constexpr int kElements = kFp8Elements;
   struct Source {
     uint4 words[kInput];
   };
-  static __device__ void load(const DispatchArgs& a, const std::byte* row, int unit, int lane,
-                              Source& source) {
+  static __device__ void load(const DispatchArgs& a, const std::byte* row, int /*token*/, int unit,
+                              int lane, Source& source) {
     const int element = unit * window::kUnitElements + lane * kElements;
 #pragma unroll
     for (int i = 0; i < kInput; ++i) {
@@ -112,8 +114,8 @@ struct RawEncoder {
   struct Source {
     uint4 packets[kVectors];
   };
-  static __device__ void load(const DispatchArgs& a, const std::byte* row, int unit, int lane,
-                              Source& source) {
+  static __device__ void load(const DispatchArgs& a, const std::byte* row, int /*token*/, int unit,
+                              int lane, Source& source) {
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       const int byte = ((unit * kVectors + j) * 32 + lane) * 16;
@@ -122,8 +124,8 @@ struct RawEncoder {
         source.packets[j] = load_bytes<kSize>(row + byte, kCommon || a.aligned);
     }
   }
-  static __device__ void encode(const DispatchArgs& a, const Source& source, uint4 (&out)[kVectors],
-                                float& /*scale*/) {
+  static __device__ void encode(const DispatchArgs& a, const Source& source,
+                                uint4 (&out)[kVectors]) {
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       out[j] = never_empty(source.packets[j], nan_word(kCommon ? DType::bf16 : a.x_dtype));
@@ -141,8 +143,8 @@ struct ConvertEncoder {
   struct Source {
     float values[kVectors][kElements];
   };
-  static __device__ void load(const DispatchArgs& a, const std::byte* row, int unit, int lane,
-                              Source& source) {
+  static __device__ void load(const DispatchArgs& a, const std::byte* row, int /*token*/, int unit,
+                              int lane, Source& source) {
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       const int element = ((unit * kVectors + j) * 32 + lane) * kElements;
@@ -156,8 +158,8 @@ struct ConvertEncoder {
       }
     }
   }
-  static __device__ void encode(const DispatchArgs& a, const Source& source, uint4 (&out)[kVectors],
-                                float& /*scale*/) {
+  static __device__ void encode(const DispatchArgs& a, const Source& source,
+                                uint4 (&out)[kVectors]) {
 #pragma unroll
     for (int j = 0; j < kVectors; ++j) {
       if constexpr (kSize == 2) {
@@ -170,6 +172,59 @@ struct ConvertEncoder {
                              nan_word(DType::f32));
       }
     }
+  }
+};
+
+/// Word `word` of the scales of a unit as they travel, of an x that is encoded already. Unused words are zero.
+__device__ __forceinline__ std::uint32_t given_scales(const DispatchArgs& a,
+                                                      const std::byte* scales, int unit, int word) {
+  const int groups = groups_per_unit(a);
+  const int all = (a.geometry.hidden + a.codec.group - 1) >> (31 - __clz(a.codec.group));
+  const bool packed = a.codec.scale_form == ScaleForm::ue8m0;
+  const int first = unit * groups + (packed ? 4 * word : word);
+  if (first >= min(all, (unit + 1) * groups)) return 0;
+  const std::uint32_t value = *reinterpret_cast<const std::uint32_t*>(
+      scales + (packed ? first / 4 : first) * a.x_scales.element_stride);
+  if (!packed) return value;
+  // Of two in a unit, half a word. What is behind the last one is not ours to send.
+  const int count = min(min(groups, 4), all - first);
+  return value >> (8 * (first % 4)) & (count == 4 ? ~0U : (1U << (8 * count)) - 1U);
+}
+
+/// A packet of them.
+__device__ __forceinline__ uint4 given_packet(const DispatchArgs& a, int token, int unit,
+                                              int packet) {
+  const std::byte* const scales = row_at(a.x_scales, token);
+  std::uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) words[i] = given_scales(a, scales, unit, packet * 4 + i);
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/// Rows that are encoded already.
+struct GivenEncoder {
+  static constexpr bool kCommon = false;
+  static constexpr int kOutput = 1;
+  static constexpr bool kGiven = true;
+  static constexpr int kVectors = 1;
+  struct Source {
+    uint4 packet;
+    uint4 scales;
+  };
+  static __device__ void load(const DispatchArgs& a, const std::byte* row, int token, int unit,
+                              int lane, Source& source) {
+    const int byte = (unit * 32 + lane) * 16;
+    source.packet = make_uint4(0, 0, 0, 0);
+    if (byte < a.row_bytes) source.packet = load_bytes<1>(row + byte, a.aligned);
+    source.scales = make_uint4(0, 0, 0, 0);
+    if (lane < a.scale_packets) source.scales = given_packet(a, token, unit, lane);
+  }
+  static __device__ void encode(const DispatchArgs& a, const Source& source, uint4 (&out)[kVectors],
+                                uint4& scales) {
+    // Four NaN become four others; a scale that is NaN another, or of ue8m0 the largest number.
+    out[0] = never_empty(source.packet, 0x7F7F7F7FU);
+    const bool packed = a.codec.scale_form == ScaleForm::ue8m0;
+    scales = never_empty(source.scales, packed ? 0xFEFFFFFFU : nan_word(DType::f32));
   }
 };
 
@@ -229,9 +284,15 @@ struct Unit {
 
   __device__ __forceinline__ void encode(const DispatchArgs& a,
                                          const typename Encoder::Source& source, int lane) {
-    float scale = 0.0F;
-    Encoder::encode(a, source, packets, scale);
-    if constexpr (Encoder::kOutput == 1) scales = gather_scales<Encoder::kCommon>(a, scale, lane);
+    if constexpr (Encoder::kOutput != 1) {
+      Encoder::encode(a, source, packets);
+    } else if constexpr (Encoder::kGiven) {
+      Encoder::encode(a, source, packets, scales);
+    } else {
+      float scale = 0.0F;
+      Encoder::encode(a, source, packets, scale);
+      scales = gather_scales<Encoder::kCommon>(a, scale, lane);
+    }
   }
   /// Into a slot, or a stage.
   __device__ __forceinline__ void store(const DispatchArgs& a, std::byte* at, int unit,

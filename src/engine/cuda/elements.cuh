@@ -22,6 +22,12 @@ __device__ __forceinline__ uint4 load_bytes(const std::byte* at, bool aligned) {
   for (int i = 0; i < 4; ++i) {
     if constexpr (kSize == 4) {
       words[i] = *reinterpret_cast<const std::uint32_t*>(at + 4 * i);
+    } else if constexpr (kSize == 1) {
+      words[i] = 0;
+#pragma unroll
+      for (int b = 0; b < 4; ++b) {
+        words[i] |= static_cast<std::uint32_t>(at[4 * i + b]) << (8 * b);
+      }
     } else {
       words[i] = *reinterpret_cast<const std::uint16_t*>(at + 4 * i) |
                  std::uint32_t{*reinterpret_cast<const std::uint16_t*>(at + 4 * i + 2)} << 16;

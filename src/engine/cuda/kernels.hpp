@@ -241,6 +241,7 @@ struct DispatchArgs {
   Report* report = nullptr;
   /// Halves apart: routing as used, which the send half leaves for the receive half.
   SavedRoutes* saved = nullptr;
+  Grid x_scales;  // send: of an x that is encoded already
 };
 
 struct CombineArgs {

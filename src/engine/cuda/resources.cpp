@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/cuda/cuda_engine.hpp"
+#include "engine/cuda/sizes.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
 #include "memory/cuda/pinned_memory.hpp"
@@ -73,12 +73,6 @@ Status copy_to_device(memory::DevicePool& pool, const T* from, std::size_t count
   return pool.write(to.get(), from, bytes);
 }
 
-/// Of all banks and sources.
-std::size_t evidence_bytes(const EngineConfig& config) {
-  return Evidence::bytes(config.local_experts(), config.tokens_max) *
-         static_cast<std::size_t>(config.packets.banks * config.ranks);
-}
-
 /// Owners of experts where ranks do not own equal contiguous blocks.
 Status set_owners(const EngineConfig& config, Resources& resources) {
   Geometry& g = resources.geometry;
@@ -101,47 +95,20 @@ Status set_owners(const EngineConfig& config, Resources& resources) {
   return status;
 }
 
-/// How much of what a desk has there is, of all operations in flight.
-struct DeskSizes {
-  std::size_t experts, records, routes, first_rows;
-  explicit DeskSizes(const EngineConfig& config)
-      : experts(wide(kBlocksMax) * wide(config.shape.experts)),
-        records(wide(kBlocksMax) * wide(config.ranks)),
-        routes(wide(config.tokens_max) * wide(config.shape.top_k)),
-        first_rows(wide(config.ranks) * wide(config.local_experts())) {}
-  std::size_t bytes(int in_flight) const noexcept {
-    return 4 * (experts + records + first_rows + wide(protocol::kKinds * Desk::kHalves) +
-                wide(in_flight) * (2 * routes + 1)) +
-           wide(protocol::kKinds) * sizeof(Arrivals);
-  }
-
- private:
-  static std::size_t wide(int value) noexcept { return static_cast<std::size_t>(value); }
-};
-
 Status take_desks(const EngineConfig& config, Resources& resources) {
-  const DeskSizes sizes(config);
-  const auto depth = static_cast<std::size_t>(config.options.in_flight);
+  Desk desk;
   Status status;
-  const auto take = [&]<typename T>(std::size_t count, T*& to) {
+  each_array(config, desk, [&]<typename T>(T*& array, std::size_t count) {
     std::shared_ptr<void> memory;
     if (status.ok()) status = copy_to_device<T>(*resources.pool, nullptr, count, memory);
-    to = static_cast<T*>(memory.get());
+    array = static_cast<T*>(memory.get());
     resources.desk_memory.push_back(std::move(memory));
-  };
-  Desk desk;
-  take(sizes.experts, desk.experts);
-  take(sizes.records, desk.records);
-  take(depth * sizes.routes, desk.ids);
-  take(depth * sizes.routes, desk.weights);
-  take(depth, desk.bad_routes);
-  take(std::size_t{protocol::kKinds}, desk.arrivals);
-  take(sizes.first_rows, desk.first_rows);
-  take(std::size_t{protocol::kKinds * Desk::kHalves}, desk.done);
-  for (std::size_t i = 0; i < depth && status.ok(); ++i) {
+  });
+  const std::ptrdiff_t routes = std::ptrdiff_t{config.tokens_max} * config.shape.top_k;
+  for (int i = 0; i < config.options.in_flight && status.ok(); ++i) {
     resources.desks.push_back(desk);
-    desk.ids += sizes.routes;
-    desk.weights += sizes.routes;
+    desk.ids += routes;
+    desk.weights += routes;
     ++desk.bad_routes;
   }
   return status;
@@ -207,31 +174,6 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
   resources.overlap = kernels_await_previous();
   return {};
 }
-
-/// In which the GPU's memory is mapped (what DeviceMemory::granularity says of all GPUs seen so far).
-constexpr std::size_t kMappedBytes = std::size_t{2} << 20;
-
-}  // namespace
-
-std::vector<SizeEntry> sizes(const EngineConfig& config) {
-  const auto mapped = [](std::size_t bytes) {
-    return (bytes + kMappedBytes - 1) / kMappedBytes * kMappedBytes;
-  };
-  std::vector<SizeEntry> all = {
-      {"window", mapped(window::PacketLayout(config.packets).bytes())},
-      {"state", sizeof(State)},
-      {"saved routes", sizeof(SavedRoutes) * static_cast<std::size_t>(config.options.in_flight)},
-      {"counters", sizeof(unsigned long long) *
-                       static_cast<std::size_t>(Counters::words(config.local_experts()))},
-      {"evidence", evidence_bytes(config)}};
-  if (!config.throughput()) return all;
-  all.push_back({"desks", DeskSizes(config).bytes(config.options.in_flight)});
-  const std::size_t registered = mapped(config.options.registered_bytes);
-  if (registered != 0) all.push_back({"registered memory", registered});
-  return all;
-}
-
-namespace {
 
 /// Collective: maps what every rank has created. All ranks succeed, or all get the same Status. places: of the ranks' GPUs, for
 /// messages.

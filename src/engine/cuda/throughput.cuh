@@ -167,14 +167,6 @@ __device__ __forceinline__ void await_readers(const Geometry& g, protocol::Kind 
   fence_system();
 }
 
-/// Bytes of a transfer, which may be many.
-__device__ __forceinline__ void count_many_bytes(const Geometry& g, protocol::Kind kind,
-                                                 std::int64_t bytes) {
-  if (bytes > 0) {
-    atomicAdd(&g.counters[static_cast<int>(kind)], static_cast<unsigned long long>(bytes));
-  }
-}
-
 /// The tokens of this block: a part of all, in their order.
 struct Share {
   int first;

@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kBlockThreads)
           // Of `single`, rows are counted apart. Those that home pulls are counted here, too.
           int each = 16 + (Traits::kSingle ? 0 : bytes);
           if (a.row_weights != nullptr) each += g.layout.weight_packets() * 16;
-          count_many_bytes(g, Kind::combine, std::int64_t{word} * each + 16);
+          count_bytes(g, Kind::combine, std::int64_t{word} * each + 16);
         }
       }
     }
@@ -257,11 +257,9 @@ __device__ __forceinline__ void bring_weights_home(const Combine& c, const HomeT
   const int owner = max(home.owner, 0);
   const uint4 v = load_packet(in_at(c.g, owner, c.g.layout.row_weight(c.bank, token)) +
                               lane / window::kPacketWeights * 16);
-  const int i = lane % window::kPacketWeights;
-  const std::uint32_t word = i == 0 ? v.y : (i == 1 ? v.z : v.w);
   const bool come = home.owner >= 0 && ((ranks >> owner) & 1U) != 0 && v.x == c.tag;
   c.a.weights_home[token * c.a.weights_home_stride[0] + lane * c.a.weights_home_stride[1]] =
-      come ? __uint_as_float(word) : 0.0F;
+      come ? weight_in(v, lane) : 0.0F;
 }
 
 /// Sums this rank's tokens, from the `place`-th on every `warps`-th, over the ranks that are given.

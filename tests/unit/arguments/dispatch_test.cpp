@@ -44,6 +44,51 @@ TEST(DispatchArguments, X) {
        bad("null", [](auto& a) { a.x.data = nullptr; }, {"x has 5 rows and no memory"})});
 }
 
+TEST(DispatchArguments, EncodedX) {
+  Fixture fixture;
+  const auto encode = [](auto& a) {
+    a.options.codec = Codec{CodecKind::fp8, ScaleForm::f32, 32};
+    a.x = ConstTensorView(memory.data(), DType::e4m3, Fixture::kTokens, Fixture::kHidden);
+    a.options.scales = ConstTensorView(memory.data(), DType::f32, Fixture::kTokens, 1);
+  };
+  const auto spoiled = [&](std::string name, Spoil spoil, std::vector<std::string> words) {
+    return bad(
+        std::move(name),
+        [encode, spoil = std::move(spoil)](auto& a) {
+          encode(a);
+          spoil(a);
+        },
+        std::move(words));
+  };
+  expect_refused(
+      fixture,
+      {spoiled("no scales", [](auto& a) { a.options.scales = {}; },
+               {"x has dtype e4m3", "options.scales are not given"}),
+       spoiled("codec", [](auto& a) { a.options.codec = Codec{CodecKind::bf16}; },
+               {"options.scales are given", "codec is bf16", "expected fp8"}),
+       spoiled("x", [](auto& a) { a.x.dtype = DType::bf16; },
+               {"x has dtype bf16", "expected e4m3", "options.scales"}),
+       spoiled("columns of x", [](auto& a) { a.x.shape[1] = 16; }, {"[5, 16]", "[5, 32]"}),
+       spoiled("stride of x", [](auto& a) { a.x.strides[1] = 2; }, {"innermost stride 2"}),
+       spoiled("rows", [](auto& a) { a.options.scales.shape[0] = 4; },
+               {"options.scales has shape [4, 1]", "expected [5, 1]"}),
+       spoiled("words", [](auto& a) { a.options.scales.shape[1] = 2; }, {"expected [5, 1]"}),
+       spoiled("dtype", [](auto& a) { a.options.scales.dtype = DType::i32; },
+               {"options.scales has dtype i32", "expected f32"}),
+       spoiled("ue8m0", [](auto& a) { a.options.codec->scale_form = ScaleForm::ue8m0; },
+               {"options.scales has dtype f32", "expected i32 (ue8m0)"}),
+       spoiled("device", [](auto& a) { a.options.scales.device = Device::cuda; },
+               {"options.scales is in cuda memory"}),
+       spoiled("null", [](auto& a) { a.options.scales.data = nullptr; },
+               {"options.scales has 5 rows and no memory"})});
+  DispatchArguments a = fixture.dispatch_arguments();
+  encode(a);
+  expect_status("plan", fixture.communicator().plan(a.ids, a.weights, a.options).status,
+                StatusCode::invalid_argument, {"options.scales are given", "a plan has no rows"});
+  const Received received = fixture.dispatch(a);
+  EXPECT_TRUE(received.status.ok()) << received.status.to_string();
+}
+
 TEST(DispatchArguments, Routing) {
   Fixture fixture;
   expect_refused(

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "engine/cuda/throughput.hpp"
+#include "engine/engine.hpp"
+
+/// How much the CUDA engine takes of a GPU's memory. Built also where the engine is not: a machine without a GPU can tell
+/// what one with GPUs will need.
+namespace sluice::engine::cuda {
+
+/// What create_engine takes of one GPU's memory.
+std::vector<SizeEntry> sizes(const EngineConfig& config);
+
+/// Of all banks and sources.
+std::size_t evidence_bytes(const EngineConfig& config);
+
+/// Calls visit(pointer, count) for every array of the desks of all operations in flight.
+template <typename Visit>
+void each_array(const EngineConfig& config, Desk& desk, Visit visit) {
+  const auto wide = [](int value) { return static_cast<std::size_t>(value); };
+  const std::size_t depth = wide(config.options.in_flight);
+  const std::size_t routes = depth * wide(config.tokens_max) * wide(config.shape.top_k);
+  visit(desk.experts, wide(kBlocksMax) * wide(config.shape.experts));
+  visit(desk.records, wide(kBlocksMax) * wide(config.ranks));
+  visit(desk.ids, routes);
+  visit(desk.weights, routes);
+  visit(desk.bad_routes, depth);
+  visit(desk.arrivals, wide(protocol::kKinds));
+  visit(desk.first_rows, wide(config.ranks) * wide(config.local_experts()));
+  visit(desk.done, wide(protocol::kKinds * Desk::kHalves));
+}
+
+}  // namespace sluice::engine::cuda

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "engine/cuda/dispatch_keep.cuh"
+#include "engine/cuda/throughput_routes.cuh"
+
+/// dispatch in throughput mode, send half: routes are counted; then headers and rows are written, and cells.
+namespace sluice::engine::cuda {
+
+extern __shared__ __align__(16) std::byte slice_memory[];
+
+/// How this rank takes part: a cached dispatch may turn out not to go along its handle.
+struct Terms {
+  bool refused;
+  std::uint32_t signature;
+  __device__ __forceinline__ explicit Terms(const DispatchArgs& a)
+      : refused(a.refused), signature(a.signature) {
+    if (!a.cached || refused) return;
+    refused = !goes_along(&a);
+    signature = mix(signature,
+                    read_brief(reinterpret_cast<const window::HandleHeader*>(a.handle)).dispatch);
+  }
+};
+
+/// Counts this rank's routes, block by block; keeps them as they will be used; and lets nobody overwrite what
+/// peers may still be reading.
+static __global__ void __launch_bounds__(kBlockThreads)
+    count_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
+  __shared__ Block block;
+  const Geometry& g = a.geometry;
+  const Seat seat = Seat::own();
+  const int lane = seat.lane;
+  begin(g, protocol::Kind::dispatch, true, a.timeout_ns, block, seat);
+  if (blockIdx.x == 0 && seat.warp == 0) accuse(g, block.suspects, lane);
+  if (a.cached || a.refused) return;
+  const Slice slice(slice_memory, g);
+  const Share share(a.tokens);
+#pragma unroll 1
+  for (int row = static_cast<int>(threadIdx.x); row < slice.rows; row += kBlockThreads) {
+    slice.before[row] = 0;
+  }
+#pragma unroll 1
+  for (int first = share.first; first < share.end; first += slice.tokens()) {
+    note_slice(g, slice, min(slice.tokens(), share.end - first), [&](int token, int k) {
+      const int id = load_route<false>(a, first + token, k);
+      const int route = (first + token) * g.top_k + k;
+      if (id == kBadRoute) atomicAdd(desk.bad_routes, 1U);
+      desk.ids[route] = max(id, kNoRoute);
+      desk.weights[route] = route_weight(a, first + token, k);
+      return id;
+    });
+    pass_slice(slice);
+  }
+  __syncthreads();
+#pragma unroll 1
+  for (int row = static_cast<int>(threadIdx.x); row < slice.rows; row += kBlockThreads) {
+    const int count = slice.before[row];
+    if (row < g.experts) {
+      desk.experts[static_cast<int>(blockIdx.x) * g.experts + row] = count;
+    } else {
+      desk.records[static_cast<int>(blockIdx.x) * g.ranks + row - g.experts] = count;
+    }
+  }
+}
+
+/// Tokens of the first `blocks` blocks in a row of what they have counted: an expert, or behind those a rank.
+__device__ __forceinline__ int counted(const Geometry& g, const Desk& desk, int row, int blocks) {
+  const bool expert = row < g.experts;
+  const std::int32_t* const counts = expert ? desk.experts + row : desk.records + (row - g.experts);
+  const int stride = expert ? g.experts : g.ranks;
+  int count = 0;
+  if (mutant(KernelMutant::blocks_before_forgotten) && blocks < static_cast<int>(gridDim.x)) {
+    return 0;
+  }
+#pragma unroll 4
+  for (int b = 0; b < blocks; ++b) count += counts[b * stride];
+  return count;
+}
+
+/// Encodes the rows of the tokens of this block into a stage.
+template <typename Encoder>
+__device__ __forceinline__ void stage_rows(const DispatchArgs& a, std::byte* window, Share share,
+                                           int bank, int warp, int lane) {
+  constexpr int kAtOnce = 4;  // units
+  const int units = static_cast<int>(a.units_divisor.divisor);
+#pragma unroll 1
+  for (int token = share.first + warp; token < share.end; token += kBlockWarps) {
+    const std::byte* const row = row_at(a.x, token);
+    std::byte* const to = window + a.geometry.layout.staged_row(bank, token);
+#pragma unroll 1
+    for (int first = 0; first < units; first += kAtOnce) {
+      typename Encoder::Source sources[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i < units) Encoder::load(a, row, token, first + i, lane, sources[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i >= units) break;
+        Unit<Encoder> encoded;
+        encoded.encode(a, sources[i], lane);
+        encoded.store(a, to, first + i, lane);
+      }
+    }
+  }
+}
+
+/// Only the scales, of rows that are encoded already and pulled from where they are.
+__device__ __forceinline__ void stage_scales(const DispatchArgs& a, std::byte* window, Share share,
+                                             int bank, int warp, int lane) {
+  const int packets = static_cast<int>(a.units_divisor.divisor) * a.scale_packets;
+#pragma unroll 1
+  for (int token = share.first + warp; token < share.end; token += kBlockWarps) {
+    std::byte* const to = window + a.geometry.layout.staged_row(bank, token) + a.row_bytes;
+#pragma unroll 1
+    for (int i = lane; i < packets; i += 32) {
+      store_packet(to + i * 16, given_packet(a, token, i / a.scale_packets, i % a.scale_packets));
+    }
+  }
+}
+
+/// Headers to the ranks of the experts, rows to where they are pulled from; last, counts and cells.
+template <typename Encoder>
+__global__ void __launch_bounds__(kBlockThreads)
+    send_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
+  __shared__ Block block;
+  const Geometry& g = a.geometry;
+  const Seat seat = Seat::own();
+  const int lane = seat.lane;
+  begin(g, protocol::Kind::dispatch, true, a.timeout_ns, block, seat);
+  const Terms terms(a);
+  const std::uint32_t tag = window::tag_of(block.sent.epoch + 1);
+  const int bank = static_cast<int>(block.sent.bank);
+  const bool fresh = !a.cached && !terms.refused;
+  const int tokens = terms.refused ? 0 : a.tokens;
+  const Share share(tokens);
+  if (fresh) {
+    const Slice slice(slice_memory, g);
+#pragma unroll 1
+    for (int row = static_cast<int>(threadIdx.x); row < slice.rows; row += kBlockThreads) {
+      slice.before[row] = counted(g, desk, row, static_cast<int>(blockIdx.x));
+    }
+#pragma unroll 1
+    for (int first = share.first; first < share.end; first += slice.tokens()) {
+      const int count = min(slice.tokens(), share.end - first);
+      note_slice(g, slice, count,
+                 [&](int token, int k) { return desk.ids[(first + token) * g.top_k + k]; });
+      send_slice(a, desk, slice, first, count, tag, bank, block.suspects);
+      pass_slice(slice);
+    }
+  }
+  if (a.rows && desk.own.stride == 0) {
+    stage_rows<Encoder>(a, desk.windows[g.rank], share, bank, seat.warp, lane);
+  } else if (a.rows && Encoder::kOutput == 1) {
+    stage_scales(a, desk.windows[g.rank], share, bank, seat.warp, lane);
+  }
+  if (is_last(&desk.done[Desk::kSend])) {
+    // Whom some block has left out gets no cell.
+    const std::uint32_t skipped = block.suspects | suspects_by_now(g);
+    const auto blocks = static_cast<int>(gridDim.x);
+    if (fresh) {
+#pragma unroll 1
+      for (int expert = static_cast<int>(threadIdx.x); expert < g.experts;
+           expert += kBlockThreads) {
+        const Owner owner = owner_of(g, expert);
+        if (((skipped >> owner.rank) & 1U) != 0) continue;
+        const auto count = static_cast<std::uint64_t>(counted(g, desk, expert, blocks));
+        store_relaxed(reinterpret_cast<std::uint64_t*>(
+                          out_at(g, owner.rank, g.layout.count(bank, owner.local))),
+                      tag | count << 32);
+      }
+    }
+    __syncthreads();
+    if (seat.warp == 0) {
+      std::uint32_t word = terms.refused ? cell_word::kRefused : 0;
+      if (fresh && lane < g.ranks) {
+        word = static_cast<std::uint32_t>(counted(g, desk, g.experts + lane, blocks));
+        if (lane != g.rank) {
+          count_bytes(g, protocol::Kind::dispatch, std::int64_t{word} * g.top_k * 16 + 16);
+        }
+      }
+      publish(g, protocol::CellKind::dispatch, bank, tag, word, terms.signature, tokens, desk.own,
+              skipped, lane);
+    }
+  }
+  if (seat.warp == kCloseWarp) close(g, protocol::Kind::dispatch, Halves{true, false}, block, lane);
+}
+
+}  // namespace sluice::engine::cuda
