@@ -10,6 +10,6 @@
 
 namespace sluice::engine::cuda {
 
-alignas(16) thread_local std::byte slice_memory[gpu_simulator::kDynamicBytes];
+alignas(128) thread_local std::byte throughput_memory[gpu_simulator::kDynamicBytes];
 
 }  // namespace sluice::engine::cuda

@@ -96,6 +96,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*d
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount: *value = gpu_simulator::processors(); break;
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 << 10; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(gpu_simulator::kDynamicBytes);
+      break;
   }
   return cudaSuccess;
 }

@@ -152,6 +152,16 @@ struct Elements {
     each<false>(element, hidden,
                 [&](int j, int i, int byte) { word[j][i] = load_packet(at + byte); });
   }
+  /// The same in shared memory, where all of a piece may be read.
+  __device__ __forceinline__ void read(const std::byte* at) {
+#pragma unroll
+    for (int j = 0; j < kSpan; ++j) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        word[j][i] = *reinterpret_cast<const uint4*>(at + j * kStepElements * kBytes + i * 16);
+      }
+    }
+  }
   __device__ __forceinline__ void push(std::byte* at, int element, int hidden) const {
     each<true>(element, hidden,
                [&](int j, int i, int byte) { store_packet(at + byte, word[j][i]); });

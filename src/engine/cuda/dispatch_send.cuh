@@ -23,12 +23,14 @@ __device__ __forceinline__ int groups_per_unit(const DispatchArgs& a) {
 
 /// Encodings of one unit of a row of a token by one warp. kVectors: packets per lane; packet j of lane i is
 /// packet 32 * j + i of the unit. kOutput: bytes of an element of what comes out; if 1, there are scales as well: kGiven
-/// says whether lane i of the source has packet i of them, or every lane the scale of its own elements.
+/// says whether lane i of the source has packet i of them, or every lane the scale of its own elements. kVerbatim: rows
+/// travel as they are.
 template <int kInput, bool kCommonCase>  // bytes of an element of x
 struct Fp8Encoder {
   static constexpr bool kCommon = kCommonCase;
   static constexpr int kOutput = 1;
   static constexpr bool kGiven = false;
+  static constexpr bool kVerbatim = false;
   static constexpr int kVectors = 1;
   static constexpr int kElements = kFp8Elements;
   struct Source {
@@ -109,6 +111,8 @@ struct Fp8Encoder {
 template <int kSize, bool kCommonCase>
 struct RawEncoder {
   static constexpr bool kCommon = kCommonCase;
+  static constexpr bool kGiven = false;
+  static constexpr bool kVerbatim = true;
   static constexpr int kOutput = kSize;
   static constexpr int kVectors = kSize;
   struct Source {
@@ -137,6 +141,8 @@ struct RawEncoder {
 template <int kSize>
 struct ConvertEncoder {
   static constexpr bool kCommon = false;
+  static constexpr bool kGiven = false;
+  static constexpr bool kVerbatim = false;
   static constexpr int kOutput = kSize;
   static constexpr int kVectors = kSize;
   static constexpr int kElements = 16 / kSize;
@@ -206,6 +212,7 @@ struct GivenEncoder {
   static constexpr bool kCommon = false;
   static constexpr int kOutput = 1;
   static constexpr bool kGiven = true;
+  static constexpr bool kVerbatim = true;
   static constexpr int kVectors = 1;
   struct Source {
     uint4 packet;

@@ -141,7 +141,7 @@ enum class Role : std::uint32_t { herald, keeper, worker };
 struct Recording {
   /// Of one warp in one launch: one about the launch, then events.
   static constexpr int kWords = 16;
-  /// The event with which a launch starts; all others are phases.
+  /// The event with which a launch starts, of which an operation may have several; all others are phases.
   static constexpr std::uint32_t kStart = 7;
 
   std::uint64_t* words = nullptr;  // [kinds][launches][blocks][kBlockWarps][kWords]; null: nothing

@@ -145,6 +145,90 @@ __device__ __forceinline__ void await_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+/// The copy engine of a multiprocessor, on Hopper and later: whole rows between global and shared memory, multiples of
+/// 16 bytes at addresses of 16 bytes, each asked for by one thread. What is copied is not expected to be used again soon:
+/// it leaves the L2 first.
+/// Before any use of the barrier; the warp then meets.
+__device__ __forceinline__ void prepare_arrival(std::uint64_t* barrier) {
+#if __CUDA_ARCH__ >= 900
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier));
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(at) : "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+/// Into shared memory. Pairs with arrived().
+__device__ __forceinline__ void bring(void* shared, const void* global, int bytes,
+                                      std::uint64_t* barrier) {
+#if __CUDA_ARCH__ >= 900
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier));
+  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  std::uint64_t policy = 0;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(at),
+      "r"(bytes)
+      : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1], "
+      "%2, [%3], %4;" ::"r"(to),
+      "l"(global), "r"(bytes), "r"(at), "l"(policy)
+      : "memory");
+#endif
+}
+/// Whether the barrier's bring() of this parity (0 for the first, 1 for the second, ...) has come. Acquire.
+__device__ __forceinline__ bool arrived(const std::uint64_t* barrier, unsigned parity) {
+  std::uint32_t is = 1;
+#if __CUDA_ARCH__ >= 900
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier));
+  asm volatile(
+      "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+      : "=r"(is)
+      : "r"(at), "r"(parity)
+      : "memory");
+#endif
+  return is != 0;
+}
+/// Out of shared memory, of what bring() has brought.
+__device__ __forceinline__ void take_out(void* global, const void* shared, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  const auto from = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+  std::uint64_t policy = 0;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(
+          global),
+      "r"(from), "r"(bytes), "l"(policy)
+      : "memory");
+#endif
+}
+/// Makes a group of this thread's take_out() since the last one.
+__device__ __forceinline__ void close_group() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+/// Waits until shared memory may be written again that this thread's groups take out, but for the latest kGroups.
+template <int kGroups>
+__device__ __forceinline__ void await_groups_read() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
+#endif
+}
+/// Waits until all that this thread's groups take out is there, for whoever this thread tells so.
+__device__ __forceinline__ void await_groups() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+/// Orders ordinary accesses before the copies that follow.
+__device__ __forceinline__ void fence_copies() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+
 __device__ __forceinline__ std::uint64_t now_ns() {
   std::uint64_t value = 0;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(value));

@@ -32,17 +32,17 @@ class Recorder<true> {
   __device__ void ready() { ready_ = now_ns(); }
   /// From here on it is known which operation this is.
   __device__ void open(protocol::Kind kind, std::uint64_t epoch) {
-    const int block = static_cast<int>(blockIdx.x);
-    if (recording_.words == nullptr || block >= recording_.blocks || threadIdx.x % 32 != 0) return;
-    const auto launches = static_cast<std::uint64_t>(recording_.launches);
-    const auto launch =
-        static_cast<int>(static_cast<std::uint64_t>(kind) * launches + epoch % launches);
-    const std::int64_t warp =
-        (std::int64_t{launch} * recording_.blocks + block) * kBlockWarps + threadIdx.x / 32;
-    at_ = recording_.words + warp * Recording::kWords;
-    epoch_ = epoch;
+    find(kind, epoch);
+    if (at_ == nullptr) return;
     add(start_, Recording::kStart);
     add(ready_, static_cast<std::uint32_t>(Phase::wait));
+  }
+  /// Likewise in one of several kernels of an operation: behind what the others have noted.
+  __device__ void join(protocol::Kind kind, std::uint64_t epoch) {
+    find(kind, epoch);
+    if (at_ == nullptr) return;
+    if (*at_ >> 8 == epoch) count_ = static_cast<int>(*at_ & 15U);
+    add(start_, Recording::kStart);
   }
   __device__ void mark(Phase phase) {
     if (at_ != nullptr) add(now_ns(), static_cast<std::uint32_t>(phase));
@@ -52,6 +52,17 @@ class Recorder<true> {
   }
 
  private:
+  __device__ void find(protocol::Kind kind, std::uint64_t epoch) {
+    const int block = static_cast<int>(blockIdx.x);
+    if (recording_.words == nullptr || block >= recording_.blocks || threadIdx.x % 32 != 0) return;
+    const auto launches = static_cast<std::uint64_t>(recording_.launches);
+    const auto launch =
+        static_cast<int>(static_cast<std::uint64_t>(kind) * launches + epoch % launches);
+    const std::int64_t warp =
+        (std::int64_t{launch} * recording_.blocks + block) * kBlockWarps + threadIdx.x / 32;
+    at_ = recording_.words + warp * Recording::kWords;
+    epoch_ = epoch;
+  }
   __device__ void add(std::uint64_t time, std::uint32_t what) {
     if (count_ + 1 < Recording::kWords) at_[++count_] = Recording::event(time, what);
   }

@@ -121,12 +121,12 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
   const DeviceGuard guard(resources.device);
   if (!guard.status().ok()) return guard.status();
   const window::PacketLayout layout(config.packets);
-  Result<DeviceMemory> made = DeviceMemory::create(resources.device, layout.bytes(), 0xFF);
-  if (!made) return made.status();
-  window = std::move(made).value();
   Result<std::shared_ptr<memory::DevicePool>> pool = memory::DevicePool::create(resources.device);
   if (!pool) return pool.status();
   resources.pool = std::move(pool).value();
+  Result<DeviceMemory> made = DeviceMemory::create(resources.device, layout.bytes(), 0xFF);
+  if (!made) return made.status();
+  window = std::move(made).value();
   for (int peer = 0; peer < config.ranks; ++peer) {
     if (Status status =
             resources.pool->write(window.base() + layout.lane(peer), nullptr, layout.told_bytes());
@@ -172,6 +172,7 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
     }
   }
   resources.overlap = kernels_await_previous();
+  for (Desk& desk : resources.desks) desk.ring_bytes = throughput_ring_bytes();
   return {};
 }
 

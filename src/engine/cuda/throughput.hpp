@@ -47,12 +47,16 @@ struct Desk {
   std::byte* windows[kPeersMax] = {};
   std::byte* heaps[kPeersMax] = {};
   InPlace own;  // This rank's rows of this call.
+  /// Shared memory of a block through which rows are copied; 0: the GPU, or the code that runs there, has no engine for it.
+  int ring_bytes = 0;
 };
 
 /// All return a cudaError_t. The halves that args.halves names.
 int launch_throughput_dispatch(const DispatchArgs& args, const Desk& desk, const Launch& launch);
 int launch_throughput_combine(const CombineArgs& args, const Desk& desk, const Launch& launch);
 int load_throughput_dispatch_kernels();
+/// Of the current GPU: Desk::ring_bytes.
+int throughput_ring_bytes();
 int load_throughput_combine_kernels();
 
 }  // namespace sluice::engine::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/cuda/combine_receive.cuh"
 #include "engine/cuda/combine_send.cuh"
-#include "engine/cuda/throughput.cuh"
+#include "engine/cuda/throughput_ring.cuh"
 
 /// combine in throughput mode: the expert's rank forms one partial sum per record and pushes it home, into the slot of
 /// home's token; home adds them once all have come. Three kernels: sums are pushed, and last the cells; one block
@@ -43,6 +43,17 @@ __device__ __forceinline__ Combine combine_of(const CombineArgs& a, const Call& 
           static_cast<std::uint16_t>(call.brief.layout)};
 }
 
+/// Home, from the lane's first element on.
+template <typename Traits>
+__device__ __forceinline__ void send_sum(const Combine& c, const Record& record,
+                                         const float (&sum)[Traits::kSpan][kLaneElements],
+                                         int element) {
+  typename Traits::Output packets;
+#pragma unroll
+  for (int j = 0; j < Traits::kSpan; ++j) packets.encode(j, sum[j], c.a.codec);
+  packets.push(piece_at<Traits>(c, record, 0, element), element, c.g.hidden);
+}
+
 /// The sum of a piece of a record's rows, home. Many bytes at a time: a warp waits for all of a row's piece at once.
 template <typename Traits>
 __device__ __forceinline__ void push_piece(const Combine& c, const Record& record, int step,
@@ -62,20 +73,43 @@ __device__ __forceinline__ void push_piece(const Combine& c, const Record& recor
     y.load(row_at(a.y, row) + within(element, hidden) * Traits::kInput, element, hidden, a.aligned);
     add_row<Traits>(a, y, weight, sum);
   }
-  typename Traits::Output packets;
-#pragma unroll
-  for (int j = 0; j < Traits::kSpan; ++j) packets.encode(j, sum[j], a.codec);
-  packets.push(piece_at<Traits>(c, record, 0, element), element, hidden);
+  send_sum<Traits>(c, record, sum, element);
+}
+
+/// All pieces, by way of shared memory.
+template <typename Traits>
+__device__ __forceinline__ void push_by_ring(const Combine& c, const Record& record, int steps,
+                                             PieceFeed& feed, int lane) {
+  const CombineArgs& a = c.a;
+  const std::uint32_t rows = summed_routes(c, record);
+  if (rows == 0) return;
+  RowsFeed pieces(feed, row_at(a.y, max(record.row, 0)), rows, c.g.hidden * Traits::kInput,
+                  Traits::kStep * Traits::kInput);
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    float sum[Traits::kSpan][kLaneElements] = {};
+#pragma unroll 1
+    for (std::uint32_t left = rows; left != 0; left &= left - 1) {
+      const float weight = __shfl_sync(~0U, record.weight, __ffs(static_cast<int>(left)) - 1);
+      typename Traits::Input y;
+      y.read(pieces.take() + lane * kLaneElements * Traits::kInput);
+      add_row<Traits>(a, y, weight, sum);
+    }
+    send_sum<Traits>(c, record, sum, step * Traits::kStep + lane * kLaneElements);
+  }
 }
 
 template <typename Traits>
 __global__ void __launch_bounds__(kBlockThreads)
     push_kernel(const __grid_constant__ CombineArgs a, const __grid_constant__ Desk desk) {
   __shared__ Block block;
+  __shared__ Ring ring;
   const Geometry& g = a.geometry;
   const Seat seat = Seat::own();
   const int lane = seat.lane;
+  Recorder<true> recorder(g.recording);
   begin(g, Kind::combine, true, a.timeout_ns, block, seat);
+  recorder.join(Kind::combine, block.sent.epoch + 1);
   const Call call(a, desk);
   const Combine c = combine_of(a, call, block, block.sent);
   if (blockIdx.x == 0 && seat.warp == 0 && lane < g.ranks && ((block.suspects >> lane) & 1U) == 0) {
@@ -91,9 +125,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   std::uint64_t began = 0;
   Patience patience(g, a.timeout_ns, began);
-  Recorder<false> recorder(g.recording);
+  Recorder<false> quiet(g.recording);
   const int records = call.usable ? static_cast<int>(call.brief.records) : 0;
   const int steps = static_cast<int>(a.steps_divisor.divisor);
+  PieceFeed feed(ring, throughput_memory, seat.warp, lane);
+  const bool by_ring = a.aligned && desk.ring_bytes == Ring::kBytes;
   // From the next rank's records on, so that the ranks do not all send to the same one.
   int first = 0;
   if (records != 0) first = static_cast<int>(c.handle.source_offsets()[(g.rank + 1) % g.ranks]);
@@ -104,7 +140,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     Record record = RecordPlace(c.handle, g, index, lane).read(g, lane);
     // Another's handle may say anything.
     record.row = min(record.row, a.y_last_row);
-    if (!begin_record<Traits>(c, record, index, 0, patience, recorder, lane)) continue;
+    if (!begin_record<Traits>(c, record, index, 0, patience, quiet, lane)) continue;
     if (call.own.stride != 0) {
       // Home pulls the row, and is told its number.
       const std::uint32_t stored = lanes_with(record.row >= 0);
@@ -113,6 +149,10 @@ __global__ void __launch_bounds__(kBlockThreads)
         store_packet(out_at(g, record.home, g.layout.answer(c.bank, record.token)),
                      make_uint4(c.tag, stored, c.signature, static_cast<std::uint32_t>(row)));
       }
+      continue;
+    }
+    if (!Traits::kSingle && by_ring) {
+      push_by_ring<Traits>(c, record, steps, feed, lane);
       continue;
     }
 #pragma unroll 1
@@ -124,6 +164,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       }
     }
   }
+  recorder.mark(Phase::put);
   if (is_last(&desk.done[Desk::kSend]) && seat.warp == 0) {
     std::uint32_t word = cell_word::kRefused;
     if (call.usable && lane < g.ranks) {
@@ -145,6 +186,8 @@ __global__ void __launch_bounds__(kBlockThreads)
             block.suspects | suspects_by_now(g), lane);
   }
   if (seat.warp == kCloseWarp) close(g, Kind::combine, Halves{true, false}, block, lane);
+  recorder.mark(Phase::wait);
+  recorder.finish(Role::worker);
 }
 
 /// Awaits the cells of all ranks, and decides who takes part. One block.
@@ -154,8 +197,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   const Geometry& g = a.geometry;
   const Seat seat = Seat::own();
   const int lane = seat.lane;
+  Recorder<true> recorder(g.recording);
   begin(g, Kind::combine, false, a.timeout_ns, block, seat);
   if (seat.warp != 0) return;
+  recorder.join(Kind::combine, block.received.epoch + 1);
   const Call call(a, desk);
   const Combine c = combine_of(a, call, block, block.received);
   const Arrival arrival =
@@ -165,6 +210,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     desk.arrivals->rows[lane] = pulled ? desk.heaps[lane] + arrival.rows.offset : nullptr;
     desk.arrivals->stride[lane] = arrival.rows.stride;
   }
+  recorder.mark(Phase::wait);
+  recorder.finish(Role::keeper);
   const std::uint32_t missing = lanes_with(arrival.missing);
   const std::uint32_t refused = lanes_with(arrival.refused);
   const std::uint32_t mismatched = call.usable ? lanes_with(arrival.mismatched) : 0;
@@ -183,38 +230,75 @@ __global__ void __launch_bounds__(kBlockThreads)
   *a.report = report;
 }
 
-/// A piece of a token: the partial sums of its ranks that have given theirs, ascending.
-template <typename Traits>
-__device__ __forceinline__ void add_ranks(const Combine& c, const Arrivals& arrivals,
-                                          HomeToken& home, std::uint32_t ranks, uint4 answer,
-                                          int token, int element,
-                                          float (&sum)[Traits::kSpan][kLaneElements], int lane) {
-  const Geometry& g = c.g;
-  const bool given =
-      ((ranks >> lane) & 1U) != 0 && answer.x == c.tag && answer.z == c.signature && answer.y != 0;
-  const std::uint32_t answered = given ? answer.y : 0;
-  const std::uint32_t by_owner = __shfl_sync(~0U, answered, home.owner & 31);
-  home.answered = lanes_with(home.owner >= 0 && ((by_owner >> lane) & 1U) != 0);
-  // Lane r: where the partial sum of rank r lies, here or, in place, there.
-  const std::byte* own = in_at(g, 0, g.layout.combine_row(c.bank, c.slot(token, 0))) +
-                         g.layout.lane(min(lane, g.ranks - 1));
-  if (given && arrivals.rows[lane] != nullptr) {
-    own = arrivals.rows[lane] + static_cast<int>(answer.w) * arrivals.stride[lane];
-  }
-  const int byte = within(element, g.hidden) * Traits::Output::kElementBytes;
-#pragma unroll 1
-  for (std::uint32_t left = lanes_with(given); left != 0; left &= left - 1) {
-    const std::byte* const from =
-        pointer_of(const_cast<std::byte*>(own), __ffs(static_cast<int>(left)) - 1);
-    typename Traits::Output packets;
-    packets.take(from + byte, element, g.hidden);
-#pragma unroll
-    for (int j = 0; j < Traits::kSpan; ++j) {
-      float v[kLaneElements];
-      packets.floats(j, v, Traits::codec(c.a));
-#pragma unroll
-      for (int e = 0; e < kLaneElements; ++e) sum[j][e] = sum[j][e] + v[e];
+/// The partial sums of a token, of the ranks that have given theirs. Notes in `home` what was answered.
+struct PartialSums {
+  std::uint32_t ranks;
+  const std::byte* own;  // Lane r: where that of rank r lies, here or, in place, there.
+
+  __device__ __forceinline__ PartialSums(const Combine& c, const Arrivals& arrivals,
+                                         HomeToken& home, std::uint32_t asked, uint4 answer,
+                                         int token, int lane) {
+    const Geometry& g = c.g;
+    const bool given = ((asked >> lane) & 1U) != 0 && answer.x == c.tag &&
+                       answer.z == c.signature && answer.y != 0;
+    const std::uint32_t answered = given ? answer.y : 0;
+    const std::uint32_t by_owner = __shfl_sync(~0U, answered, home.owner & 31);
+    home.answered = lanes_with(home.owner >= 0 && ((by_owner >> lane) & 1U) != 0);
+    ranks = lanes_with(given);
+    own = in_at(g, 0, g.layout.combine_row(c.bank, c.slot(token, 0))) +
+          g.layout.lane(min(lane, g.ranks - 1));
+    if (given && arrivals.rows[lane] != nullptr) {
+      own = arrivals.rows[lane] + static_cast<int>(answer.w) * arrivals.stride[lane];
     }
+  }
+};
+
+template <typename Traits>
+__device__ __forceinline__ void add_packets(const Combine& c,
+                                            const typename Traits::Output& packets,
+                                            float (&sum)[Traits::kSpan][kLaneElements]) {
+#pragma unroll
+  for (int j = 0; j < Traits::kSpan; ++j) {
+    float v[kLaneElements];
+    packets.floats(j, v, Traits::codec(c.a));
+#pragma unroll
+    for (int e = 0; e < kLaneElements; ++e) sum[j][e] = sum[j][e] + v[e];
+  }
+}
+
+/// A piece of a token: the partial sums of its ranks, ascending.
+template <typename Traits>
+__device__ __forceinline__ void add_ranks(const Combine& c, const PartialSums& sums, int element,
+                                          float (&sum)[Traits::kSpan][kLaneElements]) {
+  const int byte = within(element, c.g.hidden) * Traits::Output::kElementBytes;
+#pragma unroll 1
+  for (std::uint32_t left = sums.ranks; left != 0; left &= left - 1) {
+    const std::byte* const from =
+        pointer_of(const_cast<std::byte*>(sums.own), __ffs(static_cast<int>(left)) - 1);
+    typename Traits::Output packets;
+    packets.take(from + byte, element, c.g.hidden);
+    add_packets<Traits>(c, packets, sum);
+  }
+}
+
+/// All pieces, by way of shared memory.
+template <typename Traits>
+__device__ __forceinline__ void sum_by_ring(const Combine& c, const Arrivals& arrivals,
+                                            HomeToken& home, std::uint32_t ranks, uint4 answer,
+                                            int token, int steps, PieceFeed& feed, int lane) {
+  constexpr int kBytes = Traits::Output::kElementBytes;
+  const PartialSums sums(c, arrivals, home, ranks, answer, token, lane);
+  RowsFeed pieces(feed, sums.own, sums.ranks, c.g.hidden * kBytes, Traits::kStep * kBytes);
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    float sum[Traits::kSpan][kLaneElements] = {};
+#pragma unroll 1
+    for (std::uint32_t left = sums.ranks; left != 0; left &= left - 1) {
+      typename Traits::Output packets;
+      packets.read(pieces.take() + lane * kLaneElements * kBytes);
+      add_packets<Traits>(c, packets, sum);
+    }
+    finish_token<Traits>(c, home, token, step, sum, lane);
   }
 }
 
@@ -262,10 +346,10 @@ __device__ __forceinline__ void bring_weights_home(const Combine& c, const HomeT
       come ? weight_in(v, lane) : 0.0F;
 }
 
-/// Sums this rank's tokens, from the `place`-th on every `warps`-th, over the ranks that are given.
+/// Sums this rank's tokens, from the `place`-th on every `warps`-th, over the ranks that are given. feed: or null.
 template <typename Traits>
 __device__ __forceinline__ void sum_tokens(const Combine& c, const Desk& desk, std::uint32_t given,
-                                           int place, int warps, int lane) {
+                                           PieceFeed* feed, int place, int warps, int lane) {
   const CombineArgs& a = c.a;
   const Geometry& g = c.g;
   const int steps = static_cast<int>(a.taken_divisor.divisor);
@@ -278,15 +362,19 @@ __device__ __forceinline__ void sum_tokens(const Combine& c, const Desk& desk, s
     const bool asked = ((ranks >> lane) & 1U) != 0;
     const uint4 answer =
         load_packet(in_at(g, asked ? lane : g.rank, g.layout.answer(c.bank, token)));
+    if (!Traits::kSingle && feed != nullptr) {
+      sum_by_ring<Traits>(c, *desk.arrivals, home, ranks, answer, token, steps, *feed, lane);
+    }
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
+    for (int step = 0; step < steps && (Traits::kSingle || feed == nullptr); ++step) {
       float sum[Traits::kSpan][kLaneElements] = {};
       home.answered = 0;
       const int element = step * Traits::kStep + lane * kLaneElements;
       if constexpr (Traits::kSingle) {
         add_chain<Traits>(c, home, ranks, answer, token, element, sum, lane);
       } else {
-        add_ranks<Traits>(c, *desk.arrivals, home, ranks, answer, token, element, sum, lane);
+        const PartialSums sums(c, *desk.arrivals, home, ranks, answer, token, lane);
+        add_ranks<Traits>(c, sums, element, sum);
       }
       finish_token<Traits>(c, home, token, step, sum, lane);
     }
@@ -310,7 +398,7 @@ __device__ __noinline__ void sum_again(const CombineArgs* args, const Desk* desk
   const std::uint32_t given = desk->arrivals->given & ~accused;
   if (threadIdx.x == 0) desk->arrivals->lost_routes = 0;
   __syncthreads();
-  sum_tokens<Traits>(c, *desk, given, static_cast<int>(threadIdx.x / 32), kBlockWarps,
+  sum_tokens<Traits>(c, *desk, given, nullptr, static_cast<int>(threadIdx.x / 32), kBlockWarps,
                      static_cast<int>(threadIdx.x % 32));
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -323,14 +411,22 @@ template <typename Traits>
 __global__ void __launch_bounds__(kBlockThreads)
     sum_kernel(const __grid_constant__ CombineArgs a, const __grid_constant__ Desk desk) {
   __shared__ Block block;
+  __shared__ Ring ring;
   const Geometry& g = a.geometry;
   const Seat seat = Seat::own();
   const int lane = seat.lane;
+  Recorder<true> recorder(g.recording);
   begin(g, Kind::combine, false, a.timeout_ns, block, seat);
+  recorder.join(Kind::combine, block.received.epoch + 1);
   const Call call(a, desk);
   const Combine c = combine_of(a, call, block, block.received);
   const bool sums = call.usable && !a.drop;
-  if (sums) sum_tokens<Traits>(c, desk, desk.arrivals->given, seat.place, seat.warps, lane);
+  if (sums) {
+    PieceFeed feed(ring, throughput_memory, seat.warp, lane);
+    PieceFeed* const by_ring = desk.ring_bytes == Ring::kBytes ? &feed : nullptr;
+    sum_tokens<Traits>(c, desk, desk.arrivals->given, by_ring, seat.place, seat.warps, lane);
+  }
+  recorder.mark(Phase::sum);
   if (is_last(&desk.done[Desk::kReceive])) {
     if (sums && !Traits::kSingle) {
       // Of whom nothing was pulled may accuse: what it pushed stays as it is.
@@ -354,6 +450,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
   }
   if (seat.warp == kCloseWarp) close(g, Kind::combine, Halves{false, true}, block, lane);
+  recorder.mark(Phase::wait);
+  recorder.finish(Role::worker);
 }
 
 using Kernel = void (*)(const CombineArgs, const Desk);
@@ -396,17 +494,17 @@ int launch_throughput_combine(const CombineArgs& args, const Desk& desk, const L
   a.steps_divisor = Divisor(steps_of(a, a.single ? 1 : span));
   a.taken_divisor = Divisor(steps_of(a, span));
   int error = 0;
-  const auto run = [&](Kernel kernel, int blocks) {
+  const auto run = [&](Kernel kernel, int blocks, int shared) {
     Launch own = launch;
     own.blocks = blocks;
     own.overlap = false;  // Blocks that wait for the kernel before would hold multiprocessors.
-    const int failed = launch_kernel(kernel, a, own, 0, desk);
+    const int failed = launch_kernel(kernel, a, own, static_cast<std::size_t>(shared), desk);
     if (error == 0) error = failed;
   };
-  if (args.halves.send) run(kernels.push, launch.blocks);
+  if (args.halves.send) run(kernels.push, launch.blocks, desk.ring_bytes);
   if (args.halves.receive) {
-    run(await_kernel, 1);
-    run(kernels.sum, launch.blocks);
+    run(await_kernel, 1, 0);
+    run(kernels.sum, launch.blocks, desk.ring_bytes);
   }
   return error;
 }
@@ -422,7 +520,7 @@ int load_throughput_combine_kernels() {
         args.single = single;
         const Kernels kernels = kernels_for(args);
         for (const Kernel kernel : {kernels.push, kernels.sum}) {
-          if (error == cudaSuccess) error = load_kernel(kernel, 0);
+          if (error == cudaSuccess) error = load_kernel(kernel, throughput_ring_bytes());
         }
       }
     }

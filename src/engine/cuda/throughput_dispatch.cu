@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+
 #include "engine/cuda/throughput_dispatch_receive.cuh"
 #include "engine/cuda/throughput_dispatch_send.cuh"
 
@@ -39,11 +41,15 @@ std::size_t slice_bytes(const DispatchArgs& a) {
   return static_cast<std::size_t>(Slice::bytes(a.geometry.experts, a.geometry.ranks));
 }
 
+/// What blocks have of shared memory besides.
+constexpr int kOtherShared = 3 << 10;
+
 }  // namespace
 
 int launch_throughput_dispatch(const DispatchArgs& args, const Desk& desk, const Launch& launch) {
   const Kernels kernels = kernels_for(args);
   DispatchArgs a = args;
+  const auto ring = static_cast<std::size_t>(desk.ring_bytes);
   int error = 0;
   const auto run = [&](Kernel kernel, int blocks, std::size_t shared) {
     Launch own = launch;
@@ -57,17 +63,28 @@ int launch_throughput_dispatch(const DispatchArgs& args, const Desk& desk, const
     // What was not counted cannot be numbered.
     a.refused = a.refused || error != 0;
     a.drop = a.drop || error != 0;
-    run(kernels.send, launch.blocks, slice_bytes(args));
+    run(kernels.send, launch.blocks, std::max(slice_bytes(args), ring));
   }
   if (args.halves.receive) {
     run(number_kernel, 1, 0);
-    run(kernels.pull, launch.blocks, 0);
+    run(kernels.pull, launch.blocks, ring);
   }
   return error;
 }
 
+int throughput_ring_bytes() {
+  int device = 0;
+  int bytes = 0;
+  cudaFuncAttributes attributes;
+  const bool has_engine = cudaFuncGetAttributes(&attributes, count_kernel) == cudaSuccess &&
+                          attributes.ptxVersion >= 90 && cudaGetDevice(&device) == cudaSuccess &&
+                          cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                                 device) == cudaSuccess;
+  return has_engine ? std::clamp(bytes - kOtherShared, 0, Ring::kBytes) : 0;
+}
+
 int load_throughput_dispatch_kernels() {
-  const int most = Slice::bytes(kMaxExperts, kPeersMax);
+  const int most = std::max(Slice::bytes(kMaxExperts, kPeersMax), throughput_ring_bytes());
   for (const Kernel kernel : {Kernel{count_kernel}, Kernel{number_kernel}}) {
     const int error = load_kernel(kernel, most);
     if (error != cudaSuccess) return error;

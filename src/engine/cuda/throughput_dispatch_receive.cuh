@@ -71,7 +71,9 @@ static __global__ void __launch_bounds__(kBlockThreads)
   const Geometry& g = a.geometry;
   const Seat seat = Seat::own();
   const int lane = seat.lane;
+  Recorder<true> recorder(g.recording);
   begin(g, protocol::Kind::dispatch, false, a.timeout_ns, shared.note.block, seat);
+  recorder.join(protocol::Kind::dispatch, shared.note.block.received.epoch + 1);
   const Terms terms(a);
   const bool drop = a.drop || terms.refused;
   const bool writes = !a.cached && a.handle != nullptr;
@@ -120,6 +122,7 @@ static __global__ void __launch_bounds__(kBlockThreads)
     }
   }
   __syncthreads();
+  recorder.mark(Phase::wait);
   if (!a.cached && !drop) {
     number_experts(r, desk, arrivals.given, shared);
   } else if (writes) {
@@ -132,6 +135,8 @@ static __global__ void __launch_bounds__(kBlockThreads)
   }
   __syncthreads();
   if (a.cached && a.handle_copy != nullptr) copy_handle(&a);
+  recorder.mark(Phase::count);
+  recorder.finish(Role::keeper);
 }
 
 /// Lane k: the row of route k of the `record`-th record, or what the handle has for none.
@@ -149,16 +154,53 @@ __device__ __forceinline__ int place_route(const Receipt& r, const Desk& desk, i
   return a.capacity == 0 || row < a.capacity ? row : Handle::kRowOverflow;
 }
 
+/// The lanes whose row is written. Of rank_major one, however many routes.
+__device__ __forceinline__ std::uint32_t targets_of(const Receipt& r, int row) {
+  const std::uint32_t targets = lanes_with(row >= 0);
+  return r.layout == Layout::rank_major ? targets & (~targets + 1) : targets;
+}
+
+/// A record's scales to those of its rows.
+__device__ __forceinline__ void pull_scales(const Receipt& r, const std::byte* from, int row,
+                                            int lane) {
+  const DispatchArgs& a = r.a;
+  const int packets = static_cast<int>(a.units_divisor.divisor) * a.scale_packets;
+  std::byte* const own = row_at(a.scales, max(row, 0));
+#pragma unroll 1
+  for (int first = 0; first < packets; first += 32) {
+    const int at = first + lane;
+    uint4 packet = make_uint4(0, 0, 0, 0);
+    if (at < packets) packet = load_packet(from + at * 16);
+#pragma unroll 1
+    for (std::uint32_t left = targets_of(r, row); left != 0; left &= left - 1) {
+      std::byte* const out = pointer_of(own, __ffs(static_cast<int>(left)) - 1);
+      if (at >= packets || mutant(KernelMutant::scales_not_stored)) continue;
+      if (a.whole_scales) {
+        store16(out + at * 16, packet);
+      } else {
+        store_scales(&a, out, at / a.scale_packets, at % a.scale_packets, packet);
+      }
+    }
+  }
+}
+
 /// A source's row to its row, or rows. lost: zeros instead.
 template <typename Encoder, int kSpan>
-__device__ __forceinline__ void pull_row(const Receipt& r, const Desk& desk, int source, int token,
-                                         int row, bool lost, int lane) {
-  if (lanes_with(row >= 0) == 0) return;
+__device__ __forceinline__ void pull_row(const Receipt& r, const Desk& desk, RowCopier& copier,
+                                         int source, int token, int row, bool lost, int lane) {
+  const std::uint32_t targets = targets_of(r, row);
+  if (targets == 0) return;
   std::byte* const from =
       const_cast<std::byte*>(desk.arrivals->rows[source]) + token * desk.arrivals->stride[source];
   // Scales are staged, wherever their rows lie.
   std::byte* const scales =
       desk.windows[source] + r.g.layout.staged_row(r.bank, token) + r.a.row_bytes;
+  if (!lost && r.a.aligned && desk.ring_bytes != 0) {
+    const bool takes = ((targets >> lane) & 1U) != 0;
+    copier.copy(from, r.a.row_bytes, takes ? row_at(r.a.out, row) : nullptr);
+    if constexpr (Encoder::kOutput == 1) pull_scales(r, scales, row, lane);
+    return;
+  }
   const int units = static_cast<int>(r.a.units_divisor.divisor);
 #pragma unroll 1
   for (int unit = 0; unit < units; unit += kSpan) {
@@ -174,8 +216,8 @@ __device__ __forceinline__ void pull_row(const Receipt& r, const Desk& desk, int
 
 /// All records of a fresh dispatch: the handle's entries, and rows.
 template <typename Encoder, int kSpan>
-__device__ __forceinline__ void pull_records(const Receipt& r, const Desk& desk, int place,
-                                             int warps, int lane) {
+__device__ __forceinline__ void pull_records(const Receipt& r, const Desk& desk, RowCopier& copier,
+                                             int place, int warps, int lane) {
   const DispatchArgs& a = r.a;
   const Geometry& g = r.g;
   const Arrivals& arrivals = *desk.arrivals;
@@ -200,14 +242,14 @@ __device__ __forceinline__ void pull_records(const Receipt& r, const Desk& desk,
         here ? static_cast<int>(header.w & ((1U << place_word::kExpertBits) - 1U)) : -1;
     const int row = place_route(r, desk, source, local, header.z, record);
     write_record(r, record, source, token, local, __uint_as_float(header.y), row, lane);
-    if (a.rows) pull_row<Encoder, kSpan>(r, desk, source, token, row, false, lane);
+    if (a.rows) pull_row<Encoder, kSpan>(r, desk, copier, source, token, row, false, lane);
   }
 }
 
 /// The same of a cached one.
 template <typename Encoder, int kSpan>
-__device__ __forceinline__ void pull_cached(const Receipt& r, const Desk& desk, int place,
-                                            int warps, int lane) {
+__device__ __forceinline__ void pull_cached(const Receipt& r, const Desk& desk, RowCopier& copier,
+                                            int place, int warps, int lane) {
   const Geometry& g = r.g;
   const auto records = static_cast<int>(r.handle.source_offsets()[g.ranks]);
 #pragma unroll 1
@@ -218,7 +260,7 @@ __device__ __forceinline__ void pull_cached(const Receipt& r, const Desk& desk, 
     const int row =
         lane < g.top_k ? r.handle.route_rows()[record * g.top_k + lane] : Handle::kRowAbsent;
     const bool lost = ((desk.arrivals->given >> source) & 1U) == 0;
-    pull_row<Encoder, kSpan>(r, desk, source, token, row, lost, lane);
+    pull_row<Encoder, kSpan>(r, desk, copier, source, token, row, lost, lane);
     if (lane == 0 && !lost && source != g.rank) {
       count_bytes(g, protocol::Kind::dispatch, std::int64_t{r.a.record_packets} * 16);
     }
@@ -250,10 +292,13 @@ template <typename Encoder, int kSpan>
 __global__ void __launch_bounds__(kBlockThreads)
     pull_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
   __shared__ Note note;
+  __shared__ Ring ring;
   const Geometry& g = a.geometry;
   const Seat seat = Seat::own();
   const int lane = seat.lane;
+  Recorder<true> recorder(g.recording);
   begin(g, protocol::Kind::dispatch, false, a.timeout_ns, note.block, seat);
+  recorder.join(protocol::Kind::dispatch, note.block.received.epoch + 1);
   const Terms terms(a);
   const Receipt r = receipt_for(a, terms, note);
   const bool drop = a.drop || terms.refused;
@@ -266,13 +311,16 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
   }
   if (!drop) {
+    RowCopier copier(ring, throughput_memory, desk.ring_bytes, seat.warp, lane);
     if (!a.cached) {
-      pull_records<Encoder, kSpan>(r, desk, seat.place, seat.warps, lane);
+      pull_records<Encoder, kSpan>(r, desk, copier, seat.place, seat.warps, lane);
     } else if (a.rows) {
-      pull_cached<Encoder, kSpan>(r, desk, seat.place, seat.warps, lane);
+      pull_cached<Encoder, kSpan>(r, desk, copier, seat.place, seat.warps, lane);
     }
+    copier.finish();
     if (a.rows && a.zero_padding) zero_by_handle(r, seat.place, seat.warps, lane);
   }
+  recorder.mark(Phase::place);
   if (is_last(&desk.done[Desk::kReceive])) {
 #pragma unroll 1
     for (int source = 0; source < g.ranks; ++source) {
@@ -291,6 +339,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   if (seat.warp == kCloseWarp)
     close(g, protocol::Kind::dispatch, Halves{false, true}, note.block, lane);
+  recorder.mark(Phase::wait);
+  recorder.finish(Role::worker);
 }
 
 }  // namespace sluice::engine::cuda

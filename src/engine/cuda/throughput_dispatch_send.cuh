@@ -2,12 +2,11 @@
 #pragma once
 
 #include "engine/cuda/dispatch_keep.cuh"
+#include "engine/cuda/throughput_ring.cuh"
 #include "engine/cuda/throughput_routes.cuh"
 
 /// dispatch in throughput mode, send half: routes are counted; then headers and rows are written, and cells.
 namespace sluice::engine::cuda {
-
-extern __shared__ __align__(16) std::byte slice_memory[];
 
 /// How this rank takes part: a cached dispatch may turn out not to go along its handle.
 struct Terms {
@@ -30,10 +29,13 @@ static __global__ void __launch_bounds__(kBlockThreads)
   const Geometry& g = a.geometry;
   const Seat seat = Seat::own();
   const int lane = seat.lane;
+  Recorder<true> recorder(g.recording);
   begin(g, protocol::Kind::dispatch, true, a.timeout_ns, block, seat);
+  recorder.join(protocol::Kind::dispatch, block.sent.epoch + 1);
+  recorder.mark(Phase::wait);
   if (blockIdx.x == 0 && seat.warp == 0) accuse(g, block.suspects, lane);
   if (a.cached || a.refused) return;
-  const Slice slice(slice_memory, g);
+  const Slice slice(throughput_memory, g);
   const Share share(a.tokens);
 #pragma unroll 1
   for (int row = static_cast<int>(threadIdx.x); row < slice.rows; row += kBlockThreads) {
@@ -61,6 +63,8 @@ static __global__ void __launch_bounds__(kBlockThreads)
       desk.records[static_cast<int>(blockIdx.x) * g.ranks + row - g.experts] = count;
     }
   }
+  recorder.mark(Phase::count);
+  recorder.finish(Role::worker);
 }
 
 /// Tokens of the first `blocks` blocks in a row of what they have counted: an expert, or behind those a rank.
@@ -105,7 +109,20 @@ __device__ __forceinline__ void stage_rows(const DispatchArgs& a, std::byte* win
   }
 }
 
-/// Only the scales, of rows that are encoded already and pulled from where they are.
+/// The same of rows that travel as they are.
+__device__ __forceinline__ void copy_rows(const DispatchArgs& a, const Desk& desk, Ring& ring,
+                                          Share share, int bank, int warp, int lane) {
+  RowCopier copier(ring, throughput_memory, desk.ring_bytes, warp, lane);
+  std::byte* const window = desk.windows[a.geometry.rank];
+#pragma unroll 1
+  for (int token = share.first + warp; token < share.end; token += kBlockWarps) {
+    std::byte* const to = window + a.geometry.layout.staged_row(bank, token);
+    copier.copy(row_at(a.x, token), a.row_bytes, lane == 0 ? to : nullptr);
+  }
+  copier.finish();
+}
+
+/// Only the scales, of rows that are encoded already.
 __device__ __forceinline__ void stage_scales(const DispatchArgs& a, std::byte* window, Share share,
                                              int bank, int warp, int lane) {
   const int packets = static_cast<int>(a.units_divisor.divisor) * a.scale_packets;
@@ -124,10 +141,13 @@ template <typename Encoder>
 __global__ void __launch_bounds__(kBlockThreads)
     send_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
   __shared__ Block block;
+  __shared__ Ring ring;
   const Geometry& g = a.geometry;
   const Seat seat = Seat::own();
   const int lane = seat.lane;
+  Recorder<true> recorder(g.recording);
   begin(g, protocol::Kind::dispatch, true, a.timeout_ns, block, seat);
+  recorder.join(protocol::Kind::dispatch, block.sent.epoch + 1);
   const Terms terms(a);
   const std::uint32_t tag = window::tag_of(block.sent.epoch + 1);
   const int bank = static_cast<int>(block.sent.bank);
@@ -135,7 +155,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int tokens = terms.refused ? 0 : a.tokens;
   const Share share(tokens);
   if (fresh) {
-    const Slice slice(slice_memory, g);
+    const Slice slice(throughput_memory, g);
 #pragma unroll 1
     for (int row = static_cast<int>(threadIdx.x); row < slice.rows; row += kBlockThreads) {
       slice.before[row] = counted(g, desk, row, static_cast<int>(blockIdx.x));
@@ -149,11 +169,19 @@ __global__ void __launch_bounds__(kBlockThreads)
       pass_slice(slice);
     }
   }
+  recorder.mark(Phase::put);
+  const bool copies = Encoder::kVerbatim && a.aligned && desk.ring_bytes != 0;
   if (a.rows && desk.own.stride == 0) {
-    stage_rows<Encoder>(a, desk.windows[g.rank], share, bank, seat.warp, lane);
-  } else if (a.rows && Encoder::kOutput == 1) {
+    if (copies) {
+      copy_rows(a, desk, ring, share, bank, seat.warp, lane);
+    } else {
+      stage_rows<Encoder>(a, desk.windows[g.rank], share, bank, seat.warp, lane);
+    }
+  }
+  if (Encoder::kGiven && a.rows && (copies || desk.own.stride != 0)) {
     stage_scales(a, desk.windows[g.rank], share, bank, seat.warp, lane);
   }
+  recorder.mark(Encoder::kVerbatim ? Phase::put : Phase::quantise);
   if (is_last(&desk.done[Desk::kSend])) {
     // Whom some block has left out gets no cell.
     const std::uint32_t skipped = block.suspects | suspects_by_now(g);
@@ -184,6 +212,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
   }
   if (seat.warp == kCloseWarp) close(g, protocol::Kind::dispatch, Halves{true, false}, block, lane);
+  recorder.mark(Phase::wait);
+  recorder.finish(Role::worker);
 }
 
 }  // namespace sluice::engine::cuda

@@ -10,6 +10,7 @@
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
 #include "memory/cuda/ipc_memory.hpp"
+#include "memory/cuda/service_stream.hpp"
 #include "memory/cuda/vmm_memory.hpp"
 
 namespace sluice::memory {
@@ -67,15 +68,12 @@ std::size_t rounded(std::size_t bytes, std::size_t granularity) noexcept {
                                                                        : units * granularity;
 }
 
-// On a stream of its own: the default one would wait for what the caller has under way.
-Status fill_with(std::byte* base, std::size_t bytes, unsigned char fill) {
-  cudaStream_t stream = nullptr;
-  cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  if (error == cudaSuccess) {
-    error = cudaMemsetAsync(base, fill, bytes, stream);
-    if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
-    (void)cudaStreamDestroy(stream);
-  }
+// Not on the default stream, which would wait for what the caller has under way.
+Status fill_with(int device, std::byte* base, std::size_t bytes, unsigned char fill) {
+  const auto stream = ServiceStream::of(device);
+  if (!stream.ok()) return stream.status();
+  cudaError_t error = cudaMemsetAsync(base, fill, bytes, stream.value()->get());
+  if (error == cudaSuccess) error = cudaStreamSynchronize(stream.value()->get());
   return cuda_status(error, "cannot fill " + std::to_string(bytes) + " bytes of GPU memory");
 }
 
@@ -101,7 +99,7 @@ Result<DeviceMemory> DeviceMemory::create(int device, std::size_t bytes, unsigne
                                                  : create_vmm(device, wanted, handle_of(sharing));
   if (!held.ok()) return held.status();
   memory.held_ = std::move(held).value();
-  if (Status status = fill_with(memory.base(), wanted, fill); !status.ok()) return status;
+  if (Status status = fill_with(device, memory.base(), wanted, fill); !status.ok()) return status;
   return memory;
 }
 

@@ -4,8 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
 #include <utility>
 
 #include "memory/cuda/cuda_status.hpp"
@@ -13,39 +11,6 @@
 
 namespace sluice::memory {
 namespace {
-
-/// The stream of all pools of a GPU, while there are any. Streams share a few hardware queues, in which they wait for
-/// each other: ranks that are threads of one process should not need two each.
-class PoolStream {
- public:
-  static Result<std::shared_ptr<PoolStream>> of(int device) {
-    static std::mutex mutex;
-    static std::map<int, std::weak_ptr<PoolStream>> all;
-    const std::lock_guard<std::mutex> lock(mutex);
-    std::weak_ptr<PoolStream>& known = all[device];
-    if (std::shared_ptr<PoolStream> there = known.lock()) return there;
-    std::shared_ptr<PoolStream> made(new PoolStream(device));
-    Status status =
-        cuda_status(cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking), "a stream");
-    if (!status.ok()) return status;
-    known = made;
-    return made;
-  }
-  ~PoolStream() {
-    const DeviceGuard guard(device_);
-    if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
-  }
-  PoolStream(const PoolStream&) = delete;
-  PoolStream& operator=(const PoolStream&) = delete;
-
-  cudaStream_t get() const noexcept { return stream_; }
-
- private:
-  explicit PoolStream(int device) noexcept : device_(device) {}
-
-  int device_;
-  cudaStream_t stream_ = nullptr;
-};
 
 /// What follows is no part of a graph that this thread may be capturing on another stream.
 class WhateverIsCaptured {
@@ -58,10 +23,6 @@ class WhateverIsCaptured {
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
-
-cudaStream_t stream_of(const std::shared_ptr<void>& stream) noexcept {
-  return static_cast<const PoolStream*>(stream.get())->get();
-}
 
 }  // namespace
 
@@ -78,7 +39,7 @@ Result<std::shared_ptr<DevicePool>> DevicePool::create(int device) {
     return status;
   }
   made->pool_ = pool;
-  Result<std::shared_ptr<PoolStream>> stream = PoolStream::of(device);
+  Result<std::shared_ptr<ServiceStream>> stream = ServiceStream::of(device);
   if (!stream) return stream.status();
   made->stream_ = std::move(stream).value();
   return made;
@@ -93,12 +54,11 @@ std::shared_ptr<void> DevicePool::take(std::size_t bytes) {
   const DeviceGuard guard(device_);
   const WhateverIsCaptured capture;
   void* memory = nullptr;
-  const cudaError_t error =
-      cudaMallocFromPoolAsync(&memory, std::max<std::size_t>(bytes, 1),
-                              static_cast<cudaMemPool_t>(pool_), stream_of(stream_));
+  const cudaError_t error = cudaMallocFromPoolAsync(
+      &memory, std::max<std::size_t>(bytes, 1), static_cast<cudaMemPool_t>(pool_), stream_->get());
   if (!cuda_status(error, "GPU memory").ok()) return nullptr;
   // The memory is there for other streams once this one has come so far.
-  const bool there = cuda_status(cudaStreamSynchronize(stream_of(stream_)), "GPU memory").ok();
+  const bool there = cuda_status(cudaStreamSynchronize(stream_->get()), "GPU memory").ok();
   std::shared_ptr<void> taken(memory,
                               [self = shared_from_this()](void* at) { self->give_back(at); });
   return there ? taken : nullptr;
@@ -107,7 +67,7 @@ std::shared_ptr<void> DevicePool::take(std::size_t bytes) {
 Status DevicePool::write(void* to, const void* from, std::size_t bytes) {
   const DeviceGuard guard(device_);
   const WhateverIsCaptured capture;
-  const auto stream = stream_of(stream_);
+  const auto stream = stream_->get();
   Status status =
       from == nullptr
           ? cuda_status(cudaMemsetAsync(to, 0, bytes, stream), "GPU memory")
@@ -118,7 +78,7 @@ Status DevicePool::write(void* to, const void* from, std::size_t bytes) {
 void DevicePool::give_back(void* memory) noexcept {
   const DeviceGuard guard(device_);
   const WhateverIsCaptured capture;
-  (void)cuda_status(cudaFreeAsync(memory, stream_of(stream_)), "GPU memory");
+  (void)cuda_status(cudaFreeAsync(memory, stream_->get()), "GPU memory");
 }
 
 }  // namespace sluice::memory

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "memory/cuda/service_stream.hpp"
 #include "sluice/status.hpp"
 
 namespace sluice::memory {
@@ -28,8 +29,8 @@ class DevicePool : public std::enable_shared_from_this<DevicePool> {
   void give_back(void* memory) noexcept;
 
   int device_;
-  void* pool_ = nullptr;          // cudaMemPool_t
-  std::shared_ptr<void> stream_;  // No kernels run there.
+  void* pool_ = nullptr;  // cudaMemPool_t
+  std::shared_ptr<ServiceStream> stream_;
 };
 
 }  // namespace sluice::memory

@@ -53,7 +53,8 @@ enum cudaStreamCaptureMode {
 };
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
-  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81
+  cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
 };
 struct cudaDeviceProp {
   char name[256];

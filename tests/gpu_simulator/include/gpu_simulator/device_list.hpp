@@ -8,7 +8,7 @@ namespace gpu_simulator {
 
 /// GPUs of the simulated machine.
 inline constexpr int kDevices = 4;
-inline constexpr std::size_t kDynamicBytes = std::size_t{64} << 10;
+inline constexpr std::size_t kDynamicBytes = std::size_t{227} << 10;
 
 /// Multiprocessors of each: SLUICE_SIMULATOR_PROCESSORS, or 4.
 int processors() noexcept;

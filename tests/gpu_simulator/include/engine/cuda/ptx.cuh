@@ -5,6 +5,10 @@
 
 #include <emmintrin.h>
 
+#include <cstdlib>
+#include <deque>
+#include <map>
+
 #include "gpu_simulator/device.hpp"
 #include "gpu_simulator/losses.hpp"
 
@@ -106,6 +110,67 @@ inline void await_copies() {
     std::memcpy(__builtin_assume_aligned(copies.back().to, 16),
                 __builtin_assume_aligned(copies.back().from, 16), 16);
   }
+}
+
+/// Copies of rows: done as late as they may be, so that who does not wait finds nothing.
+struct RowCopy {
+  void* to;
+  const void* from;
+  int bytes;
+  void run() const {
+    const auto places = reinterpret_cast<std::uintptr_t>(to) |
+                        reinterpret_cast<std::uintptr_t>(from) | static_cast<unsigned>(bytes);
+    if (places % 16 != 0 || bytes <= 0) std::abort();
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
+  }
+};
+/// By barrier, of this block.
+inline std::map<const std::uint64_t*, RowCopy>& brought_copies() {
+  static thread_local std::map<const std::uint64_t*, RowCopy> copies;
+  return copies;
+}
+/// Groups of this thread; the last one is open.
+inline std::deque<std::vector<RowCopy>>& own_groups() {
+  static thread_local std::array<std::deque<std::vector<RowCopy>>, 1024> groups;
+  return groups[gpu_simulator::thread_index()];
+}
+inline void prepare_arrival(std::uint64_t* barrier) {
+  *barrier = 0;
+  brought_copies().erase(barrier);
+}
+inline void bring(void* shared, const void* global, int bytes, std::uint64_t* barrier) {
+  if (!brought_copies().try_emplace(barrier, RowCopy{shared, global, bytes}).second) std::abort();
+}
+inline bool arrived(std::uint64_t* barrier, unsigned parity) {
+  const auto found = brought_copies().find(barrier);
+  if (found != brought_copies().end()) {
+    found->second.run();
+    brought_copies().erase(found);
+    ++*barrier;
+  }
+  const bool is = *barrier % 2 != parity;
+  if (!is) gpu_simulator::poll();
+  return is;
+}
+inline void take_out(void* global, const void* shared, int bytes) {
+  own_groups().back().push_back({global, shared, bytes});
+}
+inline void close_group() {
+  own_groups().emplace_back();
+}
+template <int kGroups>
+void await_groups_read() {
+  std::deque<std::vector<RowCopy>>& groups = own_groups();
+  for (; groups.size() > kGroups + 1; groups.pop_front()) {
+    for (const RowCopy& copy : groups.front()) copy.run();
+  }
+}
+inline void await_groups() {
+  await_groups_read<0>();
+}
+/// By all threads, before they copy rows.
+inline void fence_copies() {
+  own_groups().assign(1, {});
 }
 
 inline std::uint64_t now_ns() {

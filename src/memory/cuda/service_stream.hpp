@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+
+#include "sluice/status.hpp"
+
+struct CUstream_st;
+
+namespace sluice::memory {
+
+/// A stream for copies and fills that the library waits for at once: one of each GPU for the whole process, while somebody
+/// holds it. Streams are given a few hardware queues in turn, in which they wait for each other: ranks that are threads
+/// of one process should have all but one for their calls. No kernels run there.
+class ServiceStream {
+ public:
+  static Result<std::shared_ptr<ServiceStream>> of(int device);
+  ~ServiceStream();
+  ServiceStream(const ServiceStream&) = delete;
+  ServiceStream& operator=(const ServiceStream&) = delete;
+
+  CUstream_st* get() const noexcept { return stream_; }
+
+ private:
+  explicit ServiceStream(int device) noexcept : device_(device) {}
+
+  int device_;
+  CUstream_st* stream_ = nullptr;
+};
+
+}  // namespace sluice::memory
