@@ -18,10 +18,14 @@ enum class GemmPart : std::uint8_t {
   late,     ///< The same; every second rank sends half a GEMM later than the others.
   halves,   ///< Both halves, nothing between them.
   whole,    ///< Both halves and the GEMM between them.
+  call,     ///< The operation as one call, alone.
+  beside,   ///< The GEMM on a stream of its own, while such a call runs.
+  with,     ///< That call.
+  both,     ///< From their common begin until both have ended.
 };
-inline constexpr int kGemmParts = 5;
-inline constexpr std::array<const char*, kGemmParts> kGemmPartNames = {"alone", "between", "late",
-                                                                       "halves", "whole"};
+inline constexpr int kGemmParts = 9;
+inline constexpr std::array<const char*, kGemmParts> kGemmPartNames = {
+    "alone", "between", "late", "halves", "whole", "call", "beside", "with", "both"};
 
 /// Place among the series of the GEMM. `operation`: kDispatch or kCombine.
 constexpr int gemm_series(int operation, GemmPart part) {
@@ -49,8 +53,8 @@ struct Excess {
   double percent() const noexcept { return alone_us > 0.0 ? 100.0 * us() / alone_us : 0.0; }
 
   static Excess of(const std::vector<double>& alone_us, const std::vector<double>& part_us);
-  static Excess of(const GemmTimes& times, GemmPart part) {
-    return of(times.of(GemmPart::alone), times.of(part));
+  static Excess of(const GemmTimes& times, GemmPart part, GemmPart base = GemmPart::alone) {
+    return of(times.of(base), times.of(part));
   }
 };
 

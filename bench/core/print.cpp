@@ -99,6 +99,22 @@ void print_gemm(const GemmResult& gemm, std::FILE* out) {
                between.percent(), late.part_us, late.percent(),
                *std::max_element(halves.begin(), halves.end()), whole.part_us, whole.us());
   }
+  fmt::print(
+      out,
+      "#\n# the same GEMM on a stream of its own, beside a whole call on one of higher priority\n"
+      "# {:<9} {:>10} {:>10} {:>9} {:>12} {:>10} {:>9} {:>12}\n",
+      "", "alone", "beside", "slowed", "call alone", "with it", "slowed", "both");
+  for (const int operation : {kDispatch, kCombine}) {
+    const GemmTimes& times = gemm.times[static_cast<std::size_t>(operation)];
+    const Excess beside = Excess::of(times, GemmPart::beside);
+    const Excess with = Excess::of(times, GemmPart::with, GemmPart::call);
+    const std::vector<double>& both = times.of(GemmPart::both);
+    fmt::print(out,
+               "  {:<9} {:>10.2f} {:>10.2f} {:>7.2f} % {:>12.2f} {:>10.2f} {:>7.2f} % {:>12.2f}\n",
+               operation == kDispatch ? "dispatch" : "combine", beside.alone_us, beside.part_us,
+               beside.percent(), with.alone_us, with.part_us, with.percent(),
+               *std::max_element(both.begin(), both.end()));
+  }
 }
 
 Json summary_json(const Summary& summary) {
@@ -126,6 +142,8 @@ Json gemm_json(const GemmResult& gemm, bool checked) {
     of["slowed_percent"] = Excess::of(times, GemmPart::between).percent();
     of["late_slowed_percent"] = Excess::of(times, GemmPart::late).percent();
     of["beyond_alone_us"] = Excess::of(times, GemmPart::whole).us();
+    of["beside_slowed_percent"] = Excess::of(times, GemmPart::beside).percent();
+    of["with_slowed_percent"] = Excess::of(times, GemmPart::with, GemmPart::call).percent();
   }
   return json;
 }

@@ -23,5 +23,6 @@ class Owned {
 };
 using Graph = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
 using Event = Owned<cudaEvent_t, cudaEventDestroy>;
+using Stream = Owned<cudaStream_t, cudaStreamDestroy>;
 
 }  // namespace sluice::bench

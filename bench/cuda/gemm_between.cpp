@@ -41,9 +41,15 @@ class Gemm {
     if (!status) return status;
     const Result<std::byte*> workspace = place_.take(kWorkspaceBytes);
     if (!workspace) return workspace.status();
+    workspace_ = *workspace;
+    return use(place_.stream());
+  }
+
+  /// Where it is queued from now on.
+  Status use(void* stream) {
     // The workspace after the stream, which resets it.
-    status = library_.check(library_.set_stream(handle_, place_.stream()), "a stream");
-    return status ? library_.check(library_.set_workspace(handle_, *workspace, kWorkspaceBytes),
+    Status status = library_.check(library_.set_stream(handle_, stream), "a stream");
+    return status ? library_.check(library_.set_workspace(handle_, workspace_, kWorkspaceBytes),
                                    "a workspace")
                   : status;
   }
@@ -88,7 +94,7 @@ class Gemm {
   Place& place_;
   GemmSize size_;
   CublasLibrary::Handle handle_ = nullptr;
-  std::byte *a_ = nullptr, *b_ = nullptr, *c_ = nullptr;
+  std::byte *a_ = nullptr, *b_ = nullptr, *c_ = nullptr, *workspace_ = nullptr;
 };
 
 class GemmBetween final : public Contestant {
@@ -116,10 +122,11 @@ class GemmBetween final : public Contestant {
 
   Status prepare() {
     Status status = gemm_.prepare();
-    for (Event* event : {&begin_, &end_}) {
+    for (Event* event : {&begin_, &end_, &fork_, &join_}) {
       if (status) status = cuda_status(cudaEventCreate(event->put()), "an event");
     }
-    return status;
+    if (!status) return status;
+    return cuda_status(cudaStreamCreateWithFlags(other_.put(), cudaStreamNonBlocking), "a stream");
   }
 
   /// Kernels are loaded by their first launch, which must not wait for others that spin.
@@ -140,7 +147,10 @@ class GemmBetween final : public Contestant {
   /// Microseconds by the device's clock.
   Result<double> time(int operation, GemmPart part, int iteration) {
     Status status = start(iteration);
-    if (status) status = queue(operation, part, iteration);
+    if (status) {
+      status = part < GemmPart::call ? queue(operation, part, iteration)
+                                     : queue_beside(operation, part, iteration);
+    }
     ours_->split({});
     if (status) status = ours_->settle();
     float milliseconds = 0.0F;
@@ -154,8 +164,12 @@ class GemmBetween final : public Contestant {
 
  private:
   int set_of(int iteration) const { return iteration >= 0 ? iteration % sets_ : 0; }
-  Status mark(const Event& event) {
-    return cuda_status(cudaEventRecord(event.get(), stream_), "an event");
+  Status mark(const Event& event) { return mark(event, stream_); }
+  static Status mark(const Event& event, cudaStream_t stream) {
+    return cuda_status(cudaEventRecord(event.get(), stream), "an event");
+  }
+  static Status wait(cudaStream_t stream, const Event& event) {
+    return cuda_status(cudaStreamWaitEvent(stream, event.get(), 0), "an event");
   }
   Status timed_gemm() {
     Status status = mark(begin_);
@@ -189,13 +203,39 @@ class GemmBetween final : public Contestant {
     return status && outside ? mark(end_) : status;
   }
 
+  /// The call is queued first: its blocks are to be placed before the GEMM's.
+  Status queue_beside(int operation, GemmPart part, int iteration) {
+    const auto mark_if = [&](bool wanted, const Event& event, cudaStream_t stream) {
+      return wanted ? mark(event, stream) : Status();
+    };
+    const bool call = part == GemmPart::call || part == GemmPart::with;
+    const bool both = part == GemmPart::both;
+    const bool beside = part == GemmPart::beside;
+    Status status = mark(fork_);
+    if (status) status = wait(other_.get(), fork_);
+    if (status) status = mark_if(call || both, begin_, stream_);
+    if (status) status = ours_->run(operation, set_of(iteration));
+    if (status) status = mark_if(call, end_, stream_);
+    if (!status || part == GemmPart::call) return status;
+    status = gemm_.use(other_.get());
+    if (status) status = mark_if(beside, begin_, other_.get());
+    if (status) status = gemm_.queue();
+    if (status) status = mark_if(beside, end_, other_.get());
+    const Status back = gemm_.use(stream_);
+    if (status) status = back;
+    if (status) status = mark(join_, other_.get());
+    if (status) status = wait(stream_, join_);
+    return status ? mark_if(both, end_, stream_) : status;
+  }
+
   std::shared_ptr<SluiceContestant> ours_;
   Place& place_;
   cudaStream_t stream_;
+  Stream other_;
   int sets_;
   int rank_;
   Gemm gemm_;
-  Event begin_, end_;
+  Event begin_, end_, fork_, join_;
 };
 
 /// One sample of everything. `sample` < 0: warm-up, nothing is kept.

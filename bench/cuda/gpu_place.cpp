@@ -25,7 +25,13 @@ class GpuPlace final : public Place {
     if (Status status = cuda_status(cudaSetDevice(device_), "choosing a GPU"); !status) {
       return status;
     }
-    return cuda_status(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+    // As a caller who runs something else beside it should: see GemmPart::beside.
+    int least = 0;
+    int greatest = 0;
+    Status status = cuda_status(cudaDeviceGetStreamPriorityRange(&least, &greatest), "priorities");
+    if (!status) return status;
+    return cuda_status(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest),
+                       "a stream");
   }
 
   Device device() const noexcept override { return Device::cuda; }

@@ -103,6 +103,11 @@ struct DispatchOutputs {
   /// Where this operation's report is written, besides what is returned. cuda: memory that the GPU
   /// can write; filled when the operation ends, and zeroed when it begins.
   Report* report = nullptr;
+  /// i64 [L + 2] or longer, contiguous: Received::epoch, the number of rows, and the rows of every
+  /// local expert (Handle::counts), for a host that makes tensors of that size: see await_row_counts.
+  /// The first is written last. cuda: memory that GPU and host reach (pinned, or managed), not to be
+  /// given to another dispatch before it has come.
+  TensorView row_counts;
   void* stream = nullptr;  ///< cuda: of a receive half of its own.
 };
 
@@ -114,6 +119,7 @@ struct Received {
   Status status;
   Handle handle;
   Report report;  ///< cuda: empty, since nothing has happened yet; see DispatchOutputs::report.
+  std::uint64_t epoch = 0;  ///< Number of this dispatch; 0: there was none.
   TensorView rows;
   TensorView scales;
 
@@ -122,6 +128,12 @@ struct Received {
 
   std::shared_ptr<void> owner;
 };
+
+/// Waits until the dispatch with this Received::epoch, or a replay of a graph that captured it, has
+/// written DispatchOutputs::row_counts; not for its stream, nor for its rows. deadline_exceeded after
+/// `timeout` (negative: never).
+SLUICE_API Status await_row_counts(const TensorView& row_counts, std::uint64_t epoch,
+                                   std::chrono::nanoseconds timeout);
 
 /// Between the halves of an operation. Receive halves run in the order of their sends.
 struct [[nodiscard]] DispatchTicket {

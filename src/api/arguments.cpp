@@ -441,6 +441,23 @@ Status check_handle_memory(const engine::EngineConfig& config, const Handle& mem
                   memory.bytes(), fmt::ptr(memory.data()), bytes, window::kLineBytes));
 }
 
+Status check_row_counts(const engine::EngineConfig& config, const TensorView& row_counts) {
+  const std::int64_t words = config.local_experts() + 2;
+  if (!row_counts.given()) return {};
+  if (row_counts.dims != 1 || row_counts.shape[0] < words || row_counts.strides[0] != 1) {
+    return invalid(fmt::format(
+        "row_counts has {} dimensions, {} elements and stride {}, expected 1 dimension, at "
+        "least {} elements (local experts + 2) and stride 1",
+        row_counts.dims, row_counts.shape[0], row_counts.strides[0], words));
+  }
+  const auto at = reinterpret_cast<std::uintptr_t>(row_counts.data);
+  if (at == 0 || at % alignof(std::int64_t) != 0) {
+    return invalid(
+        fmt::format("row_counts lies at {}, expected a multiple of 8", fmt::ptr(row_counts.data)));
+  }
+  return check_dtype("row_counts", row_counts, row_counts.dtype == DType::i64, "i64");
+}
+
 Status check_combine(const engine::EngineConfig& config, ConstTensorView y, const Handle& handle,
                      const CombineOptions& options, engine::CombineSend& send) {
   const auto refused = [&send](Status status) {

@@ -22,6 +22,8 @@ Status check_plan(const engine::EngineConfig& config, ConstTensorView topk_ids,
                   engine::DispatchSend& send);
 /// Memory that the caller gives for a handle.
 Status check_handle_memory(const engine::EngineConfig& config, const Handle& memory);
+/// DispatchOutputs::row_counts, if given.
+Status check_row_counts(const engine::EngineConfig& config, const TensorView& row_counts);
 
 /// Checks a combine's send half. A handle that is this communicator's is set even on failure: peers
 /// answer its tokens.

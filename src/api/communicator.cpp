@@ -8,6 +8,7 @@
 
 #include "api/arguments.hpp"
 #include "api/configuration.hpp"
+#include "api/row_counts.hpp"
 #include "engine/cpu/cpu_engine.hpp"
 #include "engine/cuda/cuda_engine.hpp"
 #include "engine/cuda/sizes.hpp"
@@ -132,15 +133,19 @@ struct Communicator::Impl {
       return received;
     }
     PendingHalf half = dispatches.pop();
+    DispatchOutputs usable = outputs;
     Status memory =
         outputs.handle.given() ? api::check_handle_memory(config, outputs.handle) : Status();
-    if (memory.ok()) {
-      received = engine->receive_dispatch(outputs, {});
-    } else {
-      // The handle lies in the library's memory instead.
-      DispatchOutputs own_handle = outputs;
-      own_handle.handle = {};
-      received = engine->receive_dispatch(own_handle, std::move(memory));
+    // The handle lies in the library's memory instead.
+    if (!memory.ok()) usable.handle = {};
+    if (Status counts = api::check_row_counts(config, outputs.row_counts); !counts.ok()) {
+      usable.row_counts = {};
+      if (memory.ok()) memory = std::move(counts);
+    }
+    received = engine->receive_dispatch(usable, std::move(memory));
+    received.epoch = ticket.epoch;
+    if (config.options.device == Device::cpu) {
+      api::write_row_counts(received, config.local_experts(), usable.row_counts);
     }
     if (!half.status.ok()) received.status = std::move(half.status);
     if (outputs.report != nullptr && config.options.device == Device::cpu) {

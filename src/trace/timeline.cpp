@@ -45,13 +45,15 @@ Status Timeline::write(const std::string& path, int rank) const {
       "\"args\":{{\"name\":\"rank {}\"}}}}",
       dropped_, base_ns, rank, rank);
   for (const Event& event : events_) {
-    fmt::format_to(std::back_inserter(text),
-                   ",\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},"
-                   "\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{\"epoch\":{},\"role\":\"{}\"}}}}",
-                   name_of(event.phase), event.operation, rank, event.track,
-                   static_cast<double>(event.begin_ns - base_ns) * 1e-3,
-                   static_cast<double>(event.end_ns - event.begin_ns) * 1e-3, event.epoch,
-                   event.role);
+    fmt::format_to(
+        std::back_inserter(text),
+        ",\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{},"
+        "\"ts\":{:.3f},\"dur\":{:.3f},\"args\":{{\"epoch\":{},\"role\":\"{}\"{}}}}}",
+        name_of(event.phase), event.operation, rank, event.actor.track,
+        static_cast<double>(event.begin_ns - base_ns) * 1e-3,
+        static_cast<double>(event.end_ns - event.begin_ns) * 1e-3, event.epoch, event.actor.role,
+        event.actor.multiprocessor < 0 ? std::string()
+                                       : fmt::format(",\"sm\":{}", event.actor.multiprocessor));
   }
   fmt::format_to(std::back_inserter(text), "\n]}}\n");
   if (std::fwrite(text.data(), 1, text.size(), file.get()) != text.size()) return failed();

@@ -12,6 +12,13 @@
 
 namespace sluice::trace {
 
+/// Who does something: of what does things side by side, `track` says which; `role` says what it is there for.
+struct Actor {
+  int track = 0;
+  const char* role = "rank";
+  int multiprocessor = -1;  ///< On a GPU; below zero: not known.
+};
+
 /// The phases of one rank, in order, while recording is on. Bounded: when full, it stops recording.
 class Timeline {
  public:
@@ -22,14 +29,13 @@ class Timeline {
     on_ = true;
   }
   bool on() const noexcept { return on_; }
-  /// Tracks are what does things side by side; `role` says what it is there for.
   void add(Phase phase, const char* operation, std::uint64_t epoch, std::int64_t begin_ns,
-           std::int64_t end_ns, int track = 0, const char* role = "rank") noexcept {
+           std::int64_t end_ns, const Actor& actor = {}) noexcept {
     if (events_.size() == events_.capacity()) {
       ++dropped_;
       return;
     }
-    events_.push_back({begin_ns, end_ns, epoch, operation, role, track, phase});
+    events_.push_back({begin_ns, end_ns, epoch, operation, actor, phase});
   }
   /// Chrome trace format, which Perfetto reads: one process per rank, microseconds since base_ns.
   Status write(const std::string& path, int rank) const;
@@ -40,8 +46,7 @@ class Timeline {
     std::int64_t end_ns;
     std::uint64_t epoch;
     const char* operation;  // "dispatch" or "combine"
-    const char* role;
-    int track;
+    Actor actor;
     Phase phase;
   };
 

@@ -96,11 +96,12 @@ class DispatchCall {
   const reference::Dispatched& expected_;
   const reference::RankRows& rows_;
   bool moves_rows_ = true;
-  std::shared_ptr<void> report_;  // A Report.
+  std::shared_ptr<void> report_;               // A Report.
+  std::vector<std::int64_t> row_counts_seen_;  // As soon as they had come.
   bool along_handle_ = false;
 
   support::Tensor x_tensor_, given_scales_, ids_tensor_, weights_tensor_, mask_tensor_;
-  support::Tensor rows_tensor_, scales_tensor_, handle_tensor_;
+  support::Tensor rows_tensor_, scales_tensor_, handle_tensor_, row_counts_tensor_;
   std::deque<support::Tensor> allocated_;
   std::vector<std::byte> rows_copy_, scales_copy_;
   void* allocated_rows_ = nullptr;

@@ -195,6 +195,10 @@ void DispatchCall::make_outputs() {
     handle_tensor_ = Tensor(DType::u8, {static_cast<std::int64_t>(bytes) + 64});
     outputs_.handle = Handle(handle_tensor_.view().data, bytes, support::place().device());
   }
+  if (spec.row_counts) {
+    row_counts_tensor_ = Tensor(DType::i64, {communicator_.local_experts() + 2});
+    outputs_.row_counts = row_counts_tensor_.view();
+  }
   outputs_.stream = support::place().stream();
   report_ = support::place().allocate(sizeof(Report));
   outputs_.report = new (report_.get()) Report();
@@ -212,6 +216,14 @@ std::int64_t DispatchCall::most_rows() const {
 
 void DispatchCall::settle() {
   support::Place& place = support::place();
+  if (outputs_.row_counts.given() && received_.epoch != 0) {
+    // Before the stream is waited for.
+    const Status come =
+        await_row_counts(outputs_.row_counts, received_.epoch, std::chrono::seconds(60));
+    expect_true(findings_, kCounts, come.to_string(), come.ok());
+    const auto* const words = static_cast<const std::int64_t*>(outputs_.row_counts.data);
+    row_counts_seen_.assign(words, words + outputs_.row_counts.shape[0]);
+  }
   if (place.device() == Device::cpu) return;
   place.finish();
   received_.report = *outputs_.report;
@@ -267,6 +279,7 @@ void DispatchCall::plan() {
   DispatchOutputs outputs;
   outputs.handle = outputs_.handle;
   outputs.report = outputs_.report;
+  outputs.row_counts = outputs_.row_counts;
   DispatchOptions options = options_;
   options.scales = {};
   take(communicator_.plan(ids_, weights_, options, outputs));

@@ -123,6 +123,14 @@ void DispatchCall::check_counts() {
     count = std::min(count, problem_.capacity);
   }
   expect_equal(findings_, kCounts, "rows", count, handle.rows());
+  if (outputs_.row_counts.given()) {
+    std::vector<std::int64_t> expected = {static_cast<std::int64_t>(received_.epoch), count};
+    expected.insert(expected.end(), rows_.counts.begin(), rows_.counts.end());
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      expect_equal(findings_, kCounts, fmt::format("row_counts[{}]", i).c_str(), expected[i],
+                   row_counts_seen_[i]);
+    }
+  }
   if (problem_.layout == Layout::rank_major) return;  // No segments of experts to begin anywhere.
   expect_values(findings_, kCounts, "offsets", rows_.offsets, handle.offsets());
 }

@@ -45,6 +45,7 @@ void draw_buffers(StepSpec& spec, support::Random& random) {
   spec.caller_handle = random.chance(40);
   spec.registered_x = random.chance(40);
   spec.registered_y = random.chance(40);
+  spec.row_counts = random.chance(40);
   spec.encoded_x =
       pick(random, std::array{EncodedX::no, EncodedX::no, EncodedX::apart, EncodedX::one_record});
 }

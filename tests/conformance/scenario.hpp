@@ -53,7 +53,8 @@ struct StepSpec {
   bool token_contiguous_scales = false;  ///< Of given scales.
   bool zero_padding = false;
   bool caller_handle = false;
-  int cached = 0;  ///< Further dispatches of other data along the same handle.
+  bool row_counts = false;  ///< Of dispatches and plans, for the host.
+  int cached = 0;           ///< Further dispatches of other data along the same handle.
 
   // Combine.
   int combines = 1;

@@ -18,10 +18,12 @@
 #include "base/deadline.hpp"
 #include "codec/row_kernels.hpp"
 #include "engine/cuda/arguments.hpp"
+#include "engine/cuda/caller_memory.hpp"
 #include "engine/cuda/device_buffers.hpp"
 #include "engine/cuda/kernels.hpp"
 #include "engine/cuda/profile.hpp"
 #include "engine/cuda/resources.hpp"
+#include "engine/cuda/row_counts.hpp"
 #include "engine/cuda/statistics.hpp"
 #include "engine/cuda/stream_order.hpp"
 #include "engine/receive_buffers.hpp"
@@ -146,7 +148,10 @@ class CudaEngine final : public Engine {
     if (!received.handle.given() && received.status.ok()) {
       received.status = {StatusCode::out_of_memory, "no GPU memory for the handle"};
     }
-    args.report = usable_report(outputs.report, received.status);
+    args.report = reports_.usable(outputs.report, received.status);
+    RowCountsArgs row_counts;
+    row_counts.out =
+        row_counts_.usable(static_cast<std::int64_t*>(outputs.row_counts.data), received.status);
     args.handle = static_cast<std::byte*>(received.handle.data());
     args.drop = request.refused || !received.status.ok();
     if (!args.drop && request.rows) take_rows(outputs, request, received, args);
@@ -155,8 +160,14 @@ class CudaEngine final : public Engine {
       args.handle_copy = static_cast<std::byte*>(outputs.handle.data());
     }
     args.header = header_of(known_, args);
+    row_counts.handle = args.handle;
+    row_counts.handle_layout = handle_layout_;
+    row_counts.handle_key = resources_.geometry.handle_key;
+    row_counts.drop = args.drop;
+    row_counts.local_experts = config_.local_experts();
+    row_counts.epoch = static_cast<std::int64_t>(dispatches_received_);
     const Status launched = run(args, pending.own, dispatches_received_,
-                                pending.sent ? outputs.stream : request.stream);
+                                pending.sent ? outputs.stream : request.stream, &row_counts);
     if (order_.capturing()) {
       captured_rows_.push_back(received.owner);
       captured_handles_.push_back(received.handle);
@@ -188,7 +199,7 @@ class CudaEngine final : public Engine {
     const CombineSend& request = pending.request;
     CombineArgs& args = pending.args;
     args.halves = {!pending.sent, true};
-    args.report = usable_report(outputs.report, status);
+    args.report = reports_.usable(outputs.report, status);
     args.drop = request.refused || !status.ok();
     args.tokens = args.drop ? weights_tokens(request) : static_cast<int>(out.shape[0]);
     if (!args.drop) set_outputs(out, outputs, args);
@@ -377,7 +388,8 @@ class CudaEngine final : public Engine {
 
   /// own: rows that peers read where they lie; number: of the operation.
   template <typename Args>
-  Status run(Args& args, const InPlace& own, std::uint64_t number, void* stream) {
+  Status run(Args& args, const InPlace& own, std::uint64_t number, void* stream,
+             const RowCountsArgs* row_counts = nullptr) {
     const DeviceGuard guard(resources_.device);
     // Whatever goes wrong before it, the launch is tried: without it this rank's epoch falls behind.
     Status status = guard.status();
@@ -386,6 +398,7 @@ class CudaEngine final : public Engine {
     Launch launch;
     launch.stream = stream;
     launch.overlap = resources_.overlap;
+    launch.row_counts = row_counts;
     Status launched;
     if (config_.throughput()) {
       launched = cuda_status(static_cast<cudaError_t>(launch_throughput(args, own, number, launch)),
@@ -396,6 +409,10 @@ class CudaEngine final : public Engine {
           blocks_for(args.tokens <= kOneBlock, dispatch_footprint(args), guard.status().ok());
       launched = cuda_status(static_cast<cudaError_t>(launch_dispatch(args, launch)),
                              "launching dispatch");
+      if (launched.ok() && row_counts != nullptr) {
+        launched = cuda_status(static_cast<cudaError_t>(launch_row_counts(*row_counts, launch)),
+                               "launching a kernel for row_counts");
+      }
     } else {
       launch.blocks =
           blocks_for(args.tokens <= kOneBlock, combine_footprint(args), guard.status().ok());
@@ -404,32 +421,6 @@ class CudaEngine final : public Engine {
     }
     if (launched.ok()) launched = order_.launched(static_cast<cudaStream_t>(stream));
     return status.ok() ? launched : status;
-  }
-
-  /// `report`, or null if kernels cannot write there; `status` then says so, if nothing else is wrong.
-  Report* usable_report(Report* report, Status& status) {
-    Status reachable = check_report(report);
-    if (reachable.ok()) return report;
-    if (status.ok()) status = std::move(reachable);
-    return nullptr;
-  }
-
-  /// Whether kernels can write to the memory of a report.
-  Status check_report(Report* report) {
-    if (report == nullptr || report == last_report_) return {};
-    cudaPointerAttributes attributes = {};
-    if (Status status = cuda_status(cudaPointerGetAttributes(&attributes, report), "the report");
-        !status.ok()) {
-      return status;
-    }
-    if (attributes.devicePointer != report) {
-      return {StatusCode::invalid_argument,
-              fmt::format("report = {}: expected memory that the GPU can write to (GPU memory, or "
-                          "pinned host memory)",
-                          fmt::ptr(report))};
-    }
-    last_report_ = report;
-    return {};
   }
 
   /// A send half's error is told by its receive half.
@@ -457,7 +448,8 @@ class CudaEngine final : public Engine {
   std::uint64_t combines_received_ = 0;
   std::vector<std::pair<Footprint, int>> occupancy_;
   StreamOrder order_{resources_.sharers > 1};
-  Report* last_report_ = nullptr;  // That was found good.
+  CallerMemory reports_{"report", false};
+  CallerMemory row_counts_{"row_counts", true};
   Status error_;
   Statistics statistics_;
   std::vector<std::shared_ptr<void>> allocations_;

@@ -24,13 +24,15 @@ __device__ __forceinline__ int groups_per_unit(const DispatchArgs& a) {
 /// Encodings of one unit of a row of a token by one warp. kVectors: packets per lane; packet j of lane i is
 /// packet 32 * j + i of the unit. kOutput: bytes of an element of what comes out; if 1, there are scales as well: kGiven
 /// says whether lane i of the source has packet i of them, or every lane the scale of its own elements. kVerbatim: rows
-/// travel as they are.
+/// travel as they are. kQuantises: from rows of kInputBytes an element to fp8.
 template <int kInput, bool kCommonCase>  // bytes of an element of x
 struct Fp8Encoder {
   static constexpr bool kCommon = kCommonCase;
   static constexpr int kOutput = 1;
   static constexpr bool kGiven = false;
   static constexpr bool kVerbatim = false;
+  static constexpr bool kQuantises = true;
+  static constexpr int kInputBytes = kInput;
   static constexpr int kVectors = 1;
   static constexpr int kElements = kFp8Elements;
   struct Source {
@@ -44,6 +46,17 @@ struct Fp8Encoder {
       source.words[i] = make_uint4(0, 0, 0, 0);
       if (element < a.geometry.hidden) {
         source.words[i] = load_bytes<kInput>(row + element * kInput + 16 * i, kCommon || a.aligned);
+      }
+    }
+  }
+  /// The same of a unit in shared memory, where all of it may be read: what is behind the row's end counts as zero.
+  static __device__ void read(const std::byte* shared, int elements, int lane, Source& source) {
+#pragma unroll
+    for (int i = 0; i < kInput; ++i) {
+      source.words[i] = make_uint4(0, 0, 0, 0);
+      if (lane * kElements < elements) {
+        source.words[i] =
+            *reinterpret_cast<const uint4*>(shared + lane * kElements * kInput + 16 * i);
       }
     }
   }
@@ -113,6 +126,7 @@ struct RawEncoder {
   static constexpr bool kCommon = kCommonCase;
   static constexpr bool kGiven = false;
   static constexpr bool kVerbatim = true;
+  static constexpr bool kQuantises = false;
   static constexpr int kOutput = kSize;
   static constexpr int kVectors = kSize;
   struct Source {
@@ -143,6 +157,7 @@ struct ConvertEncoder {
   static constexpr bool kCommon = false;
   static constexpr bool kGiven = false;
   static constexpr bool kVerbatim = false;
+  static constexpr bool kQuantises = false;
   static constexpr int kOutput = kSize;
   static constexpr int kVectors = kSize;
   static constexpr int kElements = 16 / kSize;
@@ -213,6 +228,7 @@ struct GivenEncoder {
   static constexpr int kOutput = 1;
   static constexpr bool kGiven = true;
   static constexpr bool kVerbatim = true;
+  static constexpr bool kQuantises = false;
   static constexpr int kVectors = 1;
   struct Source {
     uint4 packet;

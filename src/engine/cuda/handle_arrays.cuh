@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "engine/cuda/ptx.cuh"
 #include "window/handle_layout.hpp"
 
 namespace sluice::engine::cuda {

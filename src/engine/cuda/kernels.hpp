@@ -139,8 +139,9 @@ enum class Role : std::uint32_t { herald, keeper, worker };
 
 /// Device memory in which kernels note what their warps do and when: of the latest launches of a kind.
 struct Recording {
-  /// Of one warp in one launch: one about the launch, then events.
+  /// Of one warp in one operation: one about it, then events, and last the multiprocessor.
   static constexpr int kWords = 16;
+  static constexpr int kEventsMax = kWords - 2;
   /// The event with which a launch starts, of which an operation may have several; all others are phases.
   static constexpr std::uint32_t kStart = 7;
 
@@ -292,10 +293,13 @@ struct CombineArgs {
 inline constexpr int kStepElements = 256;
 
 /// How a launch is shaped.
+struct RowCountsArgs;
+
 struct Launch {
   int blocks = 0;
   bool overlap = true;  // programmatic dependent launch
   void* stream = nullptr;
+  const RowCountsArgs* row_counts = nullptr;  // dispatch: or null
 };
 
 /// Whether a dispatch of these has all counts in the registers of every warp that takes records.

@@ -34,11 +34,12 @@ void add_warp(std::span<const std::uint64_t> words, const char* operation, int t
   const auto events = static_cast<std::size_t>(head & 15U);
   if (events == 0 || (words[1] & 7U) != Recording::kStart) return;
   const auto time_of = [](std::uint64_t word) { return static_cast<std::int64_t>(word & ~7ULL); };
-  const char* const role = name_of(static_cast<Role>(head >> 4 & 15U));
+  const trace::Actor actor{track, name_of(static_cast<Role>(head >> 4 & 15U)),
+                           static_cast<int>(words[Recording::kEventsMax + 1])};
   for (std::size_t i = 2; i <= events; ++i) {
     if ((words[i] & 7U) == Recording::kStart) continue;  // Nothing was done between two launches.
     timeline.add(static_cast<trace::Phase>(words[i] & 7U), operation, head >> 8,
-                 time_of(words[i - 1]), time_of(words[i]), track, role);
+                 time_of(words[i - 1]), time_of(words[i]), actor);
   }
 }
 

@@ -229,6 +229,13 @@ __device__ __forceinline__ void fence_copies() {
 #endif
 }
 
+/// On which this thread runs.
+__device__ __forceinline__ std::uint32_t multiprocessor() {
+  std::uint32_t id = 0;
+  asm volatile("mov.u32 %0, %smid;" : "=r"(id));
+  return id;
+}
+
 __device__ __forceinline__ std::uint64_t now_ns() {
   std::uint64_t value = 0;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(value));

@@ -48,7 +48,9 @@ class Recorder<true> {
     if (at_ != nullptr) add(now_ns(), static_cast<std::uint32_t>(phase));
   }
   __device__ void finish(Role role) {
-    if (at_ != nullptr) *at_ = Recording::head(epoch_, role, count_);
+    if (at_ == nullptr) return;
+    at_[Recording::kEventsMax + 1] = multiprocessor();
+    *at_ = Recording::head(epoch_, role, count_);
   }
 
  private:
@@ -64,7 +66,7 @@ class Recorder<true> {
     epoch_ = epoch;
   }
   __device__ void add(std::uint64_t time, std::uint32_t what) {
-    if (count_ + 1 < Recording::kWords) at_[++count_] = Recording::event(time, what);
+    if (count_ < Recording::kEventsMax) at_[++count_] = Recording::event(time, what);
   }
 
   const Recording& recording_;

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/cuda/row_counts.hpp"
 #include "engine/cuda/sizes.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
@@ -164,8 +165,9 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
     if (Status status = take_desks(config, resources); !status.ok()) return status;
   }
   // Loading a kernel later could wait for one that spins.
-  for (int (*const load)() : {load_dispatch_kernels, load_combine_kernels,
-                              load_throughput_dispatch_kernels, load_throughput_combine_kernels}) {
+  for (int (*const load)() :
+       {load_dispatch_kernels, load_combine_kernels, load_throughput_dispatch_kernels,
+        load_throughput_combine_kernels, load_row_counts_kernel}) {
     if (Status status = cuda_status(static_cast<cudaError_t>(load()), "loading kernels");
         !status.ok()) {
       return status;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
+#include "engine/cuda/row_counts.hpp"
 #include "engine/cuda/throughput_dispatch_receive.cuh"
 #include "engine/cuda/throughput_dispatch_send.cuh"
 
@@ -67,6 +68,10 @@ int launch_throughput_dispatch(const DispatchArgs& args, const Desk& desk, const
   }
   if (args.halves.receive) {
     run(number_kernel, 1, 0);
+    if (launch.row_counts != nullptr) {
+      const int failed = launch_row_counts(*launch.row_counts, launch);
+      if (error == 0) error = failed;
+    }
     run(kernels.pull, launch.blocks, ring);
   }
   return error;

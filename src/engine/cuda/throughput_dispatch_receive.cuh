@@ -65,7 +65,7 @@ __device__ __forceinline__ Receipt receipt_for(const DispatchArgs& a, const Term
 }
 
 /// Awaits the cells of all sources, decides who takes part, and numbers the rows. One block.
-static __global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads, 1)
     number_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
   __shared__ Shared shared;
   const Geometry& g = a.geometry;
@@ -289,7 +289,7 @@ static __device__ __noinline__ void mend_pulled(Late late, int source) {
 
 /// Pulls the rows, and describes the records.
 template <typename Encoder, int kSpan>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 1)
     pull_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
   __shared__ Note note;
   __shared__ Ring ring;

@@ -23,7 +23,7 @@ struct Terms {
 
 /// Counts this rank's routes, block by block; keeps them as they will be used; and lets nobody overwrite what
 /// peers may still be reading.
-static __global__ void __launch_bounds__(kBlockThreads)
+static __global__ void __launch_bounds__(kBlockThreads, 1)
     count_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
   __shared__ Block block;
   const Geometry& g = a.geometry;
@@ -43,14 +43,17 @@ static __global__ void __launch_bounds__(kBlockThreads)
   }
 #pragma unroll 1
   for (int first = share.first; first < share.end; first += slice.tokens()) {
-    note_slice(g, slice, min(slice.tokens(), share.end - first), [&](int token, int k) {
-      const int id = load_route<false>(a, first + token, k);
-      const int route = (first + token) * g.top_k + k;
-      if (id == kBadRoute) atomicAdd(desk.bad_routes, 1U);
-      desk.ids[route] = max(id, kNoRoute);
-      desk.weights[route] = route_weight(a, first + token, k);
-      return id;
-    });
+    const auto load = [&](int token, int k) {
+      return GivenRoute{load_route<false>(a, first + token, k), route_weight(a, first + token, k)};
+    };
+    const auto keep = [&](int token, int k, const GivenRoute& route) {
+      const int at = (first + token) * g.top_k + k;
+      if (route.id == kBadRoute) atomicAdd(desk.bad_routes, 1U);
+      desk.ids[at] = max(route.id, kNoRoute);
+      desk.weights[at] = route.weight;
+      return route.id;
+    };
+    note_slice(g, slice, min(slice.tokens(), share.end - first), load, keep);
     pass_slice(slice);
   }
   __syncthreads();
@@ -76,7 +79,7 @@ __device__ __forceinline__ int counted(const Geometry& g, const Desk& desk, int 
   if (mutant(KernelMutant::blocks_before_forgotten) && blocks < static_cast<int>(gridDim.x)) {
     return 0;
   }
-#pragma unroll 4
+#pragma unroll 12
   for (int b = 0; b < blocks; ++b) count += counts[b * stride];
   return count;
 }
@@ -122,6 +125,67 @@ __device__ __forceinline__ void copy_rows(const DispatchArgs& a, const Desk& des
   copier.finish();
 }
 
+/// The same of rows that become fp8: as many units at a time as a slot of the ring holds.
+template <typename Encoder>
+__device__ __forceinline__ void quantise_rows(const DispatchArgs& a, const Desk& desk, Ring& ring,
+                                              Share share, int bank, int warp, int lane) {
+  constexpr int kUnitBytes = window::kUnitElements * Encoder::kInputBytes;
+  constexpr int kUnits = Ring::kSlotBytes / kUnitBytes;
+  const int hidden = a.geometry.hidden;
+  const int units = static_cast<int>(a.units_divisor.divisor);
+  const int pieces = (units + kUnits - 1) / kUnits;  // of a row
+  const int first = share.first + warp;
+  const int all =
+      first < share.end ? (share.end - first + kBlockWarps - 1) / kBlockWarps * pieces : 0;
+  PieceFeed feed(ring, throughput_memory, warp, lane);
+  const auto ask = [&](int piece) {
+    if (piece >= all) return;
+    const int row = piece / pieces;
+    const int at = (piece - row * pieces) * kUnits * kUnitBytes;
+    feed.ask(row_at(a.x, first + row * kBlockWarps) + at,
+             min(kUnits * kUnitBytes, hidden * Encoder::kInputBytes - at));
+  };
+#pragma unroll 1
+  for (int piece = 0; piece < Ring::kLoading; ++piece) ask(piece);
+#pragma unroll 1
+  for (int piece = 0; piece < all; ++piece) {
+    const std::byte* const shared = feed.take();
+    ask(piece + Ring::kLoading);
+    const int row = piece / pieces;
+    const int unit = (piece - row * pieces) * kUnits;
+    std::byte* const to = desk.windows[a.geometry.rank] +
+                          a.geometry.layout.staged_row(bank, first + row * kBlockWarps);
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      if (unit + i >= units) break;
+      typename Encoder::Source source;
+      Encoder::read(shared + i * kUnitBytes, hidden - (unit + i) * window::kUnitElements, lane,
+                    source);
+      Unit<Encoder> encoded;
+      encoded.encode(a, source, lane);
+      encoded.store(a, to, unit + i, lane);
+    }
+  }
+}
+
+/// Stages the rows of the tokens of this block by way of shared memory, if that can be done; of rows that are encoded
+/// already without their scales.
+template <typename Encoder>
+__device__ __forceinline__ bool stage_by_ring(const DispatchArgs& a, const Desk& desk, Ring& ring,
+                                              Share share, int bank, int warp, int lane) {
+  if (!a.aligned || desk.ring_bytes == 0) return false;
+  if constexpr (Encoder::kVerbatim) {
+    copy_rows(a, desk, ring, share, bank, warp, lane);
+    return true;
+  }
+  if constexpr (Encoder::kQuantises) {
+    if (desk.ring_bytes != Ring::kBytes) return false;
+    quantise_rows<Encoder>(a, desk, ring, share, bank, warp, lane);
+    return true;
+  }
+  return false;
+}
+
 /// Only the scales, of rows that are encoded already.
 __device__ __forceinline__ void stage_scales(const DispatchArgs& a, std::byte* window, Share share,
                                              int bank, int warp, int lane) {
@@ -138,7 +202,7 @@ __device__ __forceinline__ void stage_scales(const DispatchArgs& a, std::byte* w
 
 /// Headers to the ranks of the experts, rows to where they are pulled from; last, counts and cells.
 template <typename Encoder>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 1)
     send_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
   __shared__ Block block;
   __shared__ Ring ring;
@@ -163,22 +227,25 @@ __global__ void __launch_bounds__(kBlockThreads)
 #pragma unroll 1
     for (int first = share.first; first < share.end; first += slice.tokens()) {
       const int count = min(slice.tokens(), share.end - first);
-      note_slice(g, slice, count,
-                 [&](int token, int k) { return desk.ids[(first + token) * g.top_k + k]; });
+      note_slice(
+          g, slice, count,
+          [&](int token, int k) {
+            return GivenRoute{desk.ids[(first + token) * g.top_k + k], 0.0F};
+          },
+          [](int /*token*/, int /*k*/, const GivenRoute& route) { return route.id; });
       send_slice(a, desk, slice, first, count, tag, bank, block.suspects);
       pass_slice(slice);
     }
   }
   recorder.mark(Phase::put);
-  const bool copies = Encoder::kVerbatim && a.aligned && desk.ring_bytes != 0;
+  bool scales_left = desk.own.stride != 0;
   if (a.rows && desk.own.stride == 0) {
-    if (copies) {
-      copy_rows(a, desk, ring, share, bank, seat.warp, lane);
-    } else {
+    scales_left = stage_by_ring<Encoder>(a, desk, ring, share, bank, seat.warp, lane);
+    if (!scales_left) {
       stage_rows<Encoder>(a, desk.windows[g.rank], share, bank, seat.warp, lane);
     }
   }
-  if (Encoder::kGiven && a.rows && (copies || desk.own.stride != 0)) {
+  if (Encoder::kGiven && a.rows && scales_left) {
     stage_scales(a, desk.windows[g.rank], share, bank, seat.warp, lane);
   }
   recorder.mark(Encoder::kVerbatim ? Phase::put : Phase::quantise);
@@ -186,23 +253,28 @@ __global__ void __launch_bounds__(kBlockThreads)
     // Whom some block has left out gets no cell.
     const std::uint32_t skipped = block.suspects | suspects_by_now(g);
     const auto blocks = static_cast<int>(gridDim.x);
+    __shared__ std::uint32_t records[kPeersMax];
     if (fresh) {
 #pragma unroll 1
-      for (int expert = static_cast<int>(threadIdx.x); expert < g.experts;
-           expert += kBlockThreads) {
-        const Owner owner = owner_of(g, expert);
+      for (int row = static_cast<int>(threadIdx.x); row < g.experts + g.ranks;
+           row += kBlockThreads) {
+        const int count = counted(g, desk, row, blocks);
+        if (row >= g.experts) {
+          records[row - g.experts] = static_cast<std::uint32_t>(count);
+          continue;
+        }
+        const Owner owner = owner_of(g, row);
         if (((skipped >> owner.rank) & 1U) != 0) continue;
-        const auto count = static_cast<std::uint64_t>(counted(g, desk, expert, blocks));
         store_relaxed(reinterpret_cast<std::uint64_t*>(
                           out_at(g, owner.rank, g.layout.count(bank, owner.local))),
-                      tag | count << 32);
+                      tag | static_cast<std::uint64_t>(count) << 32);
       }
     }
     __syncthreads();
     if (seat.warp == 0) {
       std::uint32_t word = terms.refused ? cell_word::kRefused : 0;
       if (fresh && lane < g.ranks) {
-        word = static_cast<std::uint32_t>(counted(g, desk, g.experts + lane, blocks));
+        word = records[lane];
         if (lane != g.rank) {
           count_bytes(g, protocol::Kind::dispatch, std::int64_t{word} * g.top_k * 16 + 16);
         }

@@ -46,27 +46,62 @@ struct Slice {
   }
 };
 
-/// Notes `count` tokens, whose ids id_of() has: below zero for none. By a whole block, which sees all afterwards.
-template <typename IdOf>
-__device__ __forceinline__ void note_slice(const Geometry& g, const Slice& slice, int count,
-                                           const IdOf& id_of) {
+/// A route of this rank, as it was given, or as it is used.
+struct GivenRoute {
+  int id;  // below zero: none
+  float weight;
+};
+
+/// Routes that a thread asks for before it looks at the first.
+inline constexpr int kRoutesAtOnce = 4;
+
+/// Calls work(token, k, route) for all routes of `count` tokens, which load(token, k) loads. `work` is also called, with no route,
+/// where a warp has fewer than its neighbours. By a whole block.
+template <typename Load, typename Work>
+__device__ __forceinline__ void each_route(const Geometry& g, int count, const Load& load,
+                                           const Work& work) {
   const int shift = route_shift(g.top_k);
+  const int places = count << shift;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll 1
+  for (int first = static_cast<int>(threadIdx.x); first - lane < places;
+       first += kRoutesAtOnce * kBlockThreads) {
+    GivenRoute routes[kRoutesAtOnce];
+#pragma unroll
+    for (int i = 0; i < kRoutesAtOnce; ++i) {
+      const int at = first + i * kBlockThreads;
+      const int k = at & ((1 << shift) - 1);
+      routes[i] = {kNoRoute, 0.0F};
+      if (at < places && k < g.top_k) routes[i] = load(at >> shift, k);
+    }
+#pragma unroll
+    for (int i = 0; i < kRoutesAtOnce; ++i) {
+      const int at = first + i * kBlockThreads;
+      if (at - lane >= places) break;
+      const int k = at & ((1 << shift) - 1);
+      work(at >> shift, at < places && k < g.top_k ? k : -1, routes[i]);
+    }
+  }
+}
+
+/// Notes `count` tokens. keep(token, k, route): called for every route, and says its id as it is noted. By a whole block, which
+/// sees all afterwards.
+template <typename Load, typename Keep>
+__device__ __forceinline__ void note_slice(const Geometry& g, const Slice& slice, int count,
+                                           const Load& load, const Keep& keep) {
 #pragma unroll 1
   for (int at = static_cast<int>(threadIdx.x); at < slice.rows * slice.words; at += kBlockThreads) {
     slice.experts[at] = 0;
   }
   __syncthreads();
-#pragma unroll 1
-  for (int at = static_cast<int>(threadIdx.x); at < count << shift; at += kBlockThreads) {
-    const int token = at >> shift;
-    const int k = at & ((1 << shift) - 1);
-    if (k >= g.top_k) continue;
-    const int id = id_of(token, k);
-    if (id < 0) continue;
+  each_route(g, count, load, [&](int token, int k, const GivenRoute& route) {
+    if (k < 0) return;
+    const int id = keep(token, k, route);
+    if (id < 0) return;
     const std::uint32_t bit = 1U << (token % 32);
     atomicOr(&slice.experts[id * slice.words + token / 32], bit);
     atomicOr(&slice.ranks[owner_of(g, id).rank * slice.words + token / 32], bit);
-  }
+  });
   __syncthreads();
 }
 
@@ -95,30 +130,30 @@ inline constexpr int kExpertBits = 12;
 static_assert(kMaxExperts <= 1 << kExpertBits && kMaxTokens <= 1 << (32 - kExpertBits));
 }  // namespace place_word
 
+/// A route as it is used.
+__device__ __forceinline__ GivenRoute kept_route(const Desk& desk, int at) {
+  return {desk.ids[at], desk.weights[at]};
+}
+
 /// The headers of a slice's records: every route of a token to all ranks that the token goes to. ids: of its first
 /// token. By a whole block.
 __device__ __forceinline__ void send_slice(const DispatchArgs& a, const Desk& desk,
                                            const Slice& slice, int first, int count,
                                            std::uint32_t tag, int bank, std::uint32_t skipped) {
   const Geometry& g = a.geometry;
-  const int shift = route_shift(g.top_k);
   const int lane = static_cast<int>(threadIdx.x % 32);
-#pragma unroll 1
-  for (int at = static_cast<int>(threadIdx.x); at - lane < count << shift; at += kBlockThreads) {
-    const int token = at >> shift;
-    const int k = at & ((1 << shift) - 1);
-    const bool exists = at < count << shift && k < g.top_k;
-    const int route = (first + token) * g.top_k + k;
-    const int id = exists ? desk.ids[route] : kNoRoute;
+  const auto load = [&](int token, int k) {
+    return kept_route(desk, (first + token) * g.top_k + k);
+  };
+  each_route(g, count, load, [&](int token, int k, const GivenRoute& route) {
+    const int id = route.id;
     // All routes of a token are in one warp, which has no more than 32 tokens.
     const std::uint32_t same = __match_any_sync(~0U, id < 0 ? -1 - lane : id | (token & 31) << 16);
-    if (!exists) continue;
+    if (k < 0) return;
     std::uint32_t place = 0;
     Owner owner{-1, 0};
-    float weight = 0.0F;
     if (id >= 0) {
       owner = owner_of(g, id);
-      weight = desk.weights[route];
       place = place_word::kHere |
               static_cast<std::uint32_t>(slice.before[id] +
                                          slice.position(slice.experts + id * slice.words, token));
@@ -132,11 +167,11 @@ __device__ __forceinline__ void send_slice(const DispatchArgs& a, const Desk& de
       const bool here = owner.rank == peer;
       const int record = slice.before[g.experts + peer] + slice.position(row, token);
       store_packet(out_at(g, peer, slot),
-                   make_uint4(tag, here ? __float_as_uint(weight) : 0U, here ? place : 0U,
+                   make_uint4(tag, here ? __float_as_uint(route.weight) : 0U, here ? place : 0U,
                               static_cast<std::uint32_t>(here ? owner.local : 0) |
                                   static_cast<std::uint32_t>(record) << place_word::kExpertBits));
     }
-  }
+  });
 }
 
 }  // namespace sluice::engine::cuda

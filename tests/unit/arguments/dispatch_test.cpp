@@ -89,6 +89,41 @@ TEST(DispatchArguments, EncodedX) {
   EXPECT_TRUE(received.status.ok()) << received.status.to_string();
 }
 
+TEST(DispatchArguments, RowCounts) {
+  Fixture fixture;
+  std::array<std::int64_t, Fixture::kExperts + 2> counts{};
+  const auto spoiled = [&](std::string name, std::function<void(TensorView&)> spoil,
+                           std::vector<std::string> words) {
+    return bad(
+        std::move(name),
+        [&counts, spoil = std::move(spoil)](auto& a) {
+          a.outputs.row_counts = TensorView(counts.data(), DType::i64, Fixture::kExperts + 2);
+          spoil(a.outputs.row_counts);
+        },
+        std::move(words));
+  };
+  expect_refused(
+      fixture,
+      {spoiled("dtype", [](auto& v) { v.dtype = DType::i32; }, {"row_counts has dtype i32", "i64"}),
+       spoiled("too short", [](auto& v) { v.shape[0] = 5; }, {"5 elements", "at least 6"}),
+       spoiled("dims", [](auto& v) { v.dims = 2; }, {"row_counts has 2 dimensions"}),
+       spoiled("stride", [](auto& v) { v.strides[0] = 2; }, {"stride 2"}),
+       spoiled("null", [](auto& v) { v.data = nullptr; }, {"row_counts lies at", "multiple of 8"}),
+       spoiled("alignment", [](auto& v) { v.data = static_cast<std::byte*>(v.data) + 4; },
+               {"row_counts lies at", "multiple of 8"})});
+  const TensorView view(counts.data(), DType::i64, Fixture::kExperts + 2);
+  DispatchArguments a = fixture.dispatch_arguments();
+  a.outputs.row_counts = view;
+  const Received received = fixture.dispatch(a);
+  ASSERT_TRUE(received.status.ok()) << received.status.to_string();
+  EXPECT_TRUE(await_row_counts(view, received.epoch, std::chrono::seconds(0)).ok());
+  EXPECT_EQ(counts[1], received.handle.rows());
+  expect_status("another", await_row_counts(view, received.epoch + 1, std::chrono::milliseconds(2)),
+                StatusCode::deadline_exceeded, {"dispatch", "had not come after 2 ms"});
+  expect_status("no tensor", await_row_counts({}, 1, std::chrono::seconds(0)),
+                StatusCode::invalid_argument, {"expected the i64 tensor"});
+}
+
 TEST(DispatchArguments, Routing) {
   Fixture fixture;
   expect_refused(

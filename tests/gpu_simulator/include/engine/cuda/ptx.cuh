@@ -173,6 +173,10 @@ inline void fence_copies() {
   own_groups().assign(1, {});
 }
 
+inline std::uint32_t multiprocessor() {
+  return blockIdx.x;
+}
+
 inline std::uint64_t now_ns() {
   return gpu_simulator::host_nanoseconds();
 }
