@@ -212,12 +212,12 @@ class GemmBetween final : public Contestant {
     const bool both = part == GemmPart::both;
     const bool beside = part == GemmPart::beside;
     Status status = mark(fork_);
-    if (status) status = wait(other_.get(), fork_);
     if (status) status = mark_if(call || both, begin_, stream_);
     if (status) status = ours_->run(operation, set_of(iteration));
     if (status) status = mark_if(call, end_, stream_);
     if (!status || part == GemmPart::call) return status;
-    status = gemm_.use(other_.get());
+    status = wait(other_.get(), fork_);
+    if (status) status = gemm_.use(other_.get());
     if (status) status = mark_if(beside, begin_, other_.get());
     if (status) status = gemm_.queue();
     if (status) status = mark_if(beside, end_, other_.get());

@@ -105,8 +105,10 @@ struct DispatchOutputs {
   Report* report = nullptr;
   /// i64 [L + 2] or longer, contiguous: Received::epoch, the number of rows, and the rows of every
   /// local expert (Handle::counts), for a host that makes tensors of that size: see await_row_counts.
-  /// The first is written last. cuda: memory that GPU and host reach (pinned, or managed), not to be
-  /// given to another dispatch before it has come.
+  /// The first is written last. Zeros but for that one, if nothing came: a call that was refused or
+  /// dropped. Not written at all where kernels could not be launched (Received::status says so). cuda:
+  /// memory that GPU and host reach (pinned, or managed), not to be given to another dispatch before
+  /// it has come.
   TensorView row_counts;
   void* stream = nullptr;  ///< cuda: of a receive half of its own.
 };
@@ -129,9 +131,10 @@ struct Received {
   std::shared_ptr<void> owner;
 };
 
-/// Waits until the dispatch with this Received::epoch, or a replay of a graph that captured it, has
-/// written DispatchOutputs::row_counts; not for its stream, nor for its rows. deadline_exceeded after
-/// `timeout` (negative: never).
+/// Waits until the dispatch with this Received::epoch has written DispatchOutputs::row_counts; not
+/// for its stream, nor for its rows. deadline_exceeded after `timeout` (negative: never). A replay of
+/// a graph writes the number of the call that was captured, and another communicator's dispatches
+/// have the same numbers: set the first element to 0 before memory is used again in these ways.
 SLUICE_API Status await_row_counts(const TensorView& row_counts, std::uint64_t epoch,
                                    std::chrono::nanoseconds timeout);
 

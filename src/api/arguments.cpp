@@ -205,10 +205,10 @@ Status check_x(const engine::EngineConfig& config, const ConstTensorView& x, std
                const ConstTensorView& scales, engine::DispatchSend& send) {
   const Codec& codec = send.codec;
   const std::int64_t hidden = config.shape.hidden;
-  if (!scales.given() && x.dtype == DType::e4m3) {
-    return invalid("x has dtype e4m3 and options.scales are not given, expected its scales");
-  }
   if (!scales.given()) {
+    if (x.dtype == DType::e4m3) {
+      return invalid("x has dtype e4m3 and options.scales are not given, expected its scales");
+    }
     if (Status status = check_rows(config, "x", x, tokens); !status.ok()) return status;
   } else {
     if (codec.kind != CodecKind::fp8) {
@@ -224,6 +224,10 @@ Status check_x(const engine::EngineConfig& config, const ConstTensorView& x, std
         static_cast<std::int64_t>(codec::scale_bytes(codec, config.shape.hidden) / 4);
     if (status.ok()) {
       status = check_tensor(config, "options.scales", scales, 2, x.shape[0], words);
+    }
+    if (status.ok() && reinterpret_cast<std::uintptr_t>(scales.data) % 4 != 0) {
+      status = invalid(
+          fmt::format("options.scales lie at {}, expected a multiple of 4", fmt::ptr(scales.data)));
     }
     const bool packed = codec.scale_form == ScaleForm::ue8m0;
     if (status.ok()) {

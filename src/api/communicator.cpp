@@ -133,19 +133,22 @@ struct Communicator::Impl {
       return received;
     }
     PendingHalf half = dispatches.pop();
-    DispatchOutputs usable = outputs;
     Status memory =
         outputs.handle.given() ? api::check_handle_memory(config, outputs.handle) : Status();
-    // The handle lies in the library's memory instead.
-    if (!memory.ok()) usable.handle = {};
-    if (Status counts = api::check_row_counts(config, outputs.row_counts); !counts.ok()) {
-      usable.row_counts = {};
-      if (memory.ok()) memory = std::move(counts);
+    Status counts = api::check_row_counts(config, outputs.row_counts);
+    const bool counted = counts.ok();
+    if (memory.ok() && counted) {
+      received = engine->receive_dispatch(outputs, {});
+    } else {
+      // The handle lies in the library's memory instead.
+      DispatchOutputs usable = outputs;
+      if (!memory.ok()) usable.handle = {};
+      if (!counted) usable.row_counts = {};
+      received = engine->receive_dispatch(usable, std::move(memory.ok() ? counts : memory));
     }
-    received = engine->receive_dispatch(usable, std::move(memory));
     received.epoch = ticket.epoch;
-    if (config.options.device == Device::cpu) {
-      api::write_row_counts(received, config.local_experts(), usable.row_counts);
+    if (config.options.device == Device::cpu && counted) {
+      api::write_row_counts(received, config.local_experts(), outputs.row_counts);
     }
     if (!half.status.ok()) received.status = std::move(half.status);
     if (outputs.report != nullptr && config.options.device == Device::cpu) {

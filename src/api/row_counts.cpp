@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -15,7 +14,10 @@ namespace api {
 void write_row_counts(const Received& received, int local_experts, const TensorView& row_counts) {
   if (!row_counts.given()) return;
   auto* const words = static_cast<std::int64_t*>(row_counts.data);
-  const bool known = received.handle.given() && received.handle.valid();
+  // What a peer that made another call would have sent is not in the handle's counts.
+  const StatusCode code = received.status.code();
+  const bool come = code == StatusCode::ok || code == StatusCode::mismatch;
+  const bool known = come && received.handle.given() && received.handle.valid();
   const auto* const counts =
       known ? static_cast<const std::int32_t*>(received.handle.counts().data) : nullptr;
   words[1] = known ? received.handle.rows() : 0;
@@ -34,6 +36,10 @@ Status await_row_counts(const TensorView& row_counts, std::uint64_t epoch,
   if (!row_counts.given() || row_counts.data == nullptr || row_counts.dtype != DType::i64) {
     return {StatusCode::invalid_argument,
             "await_row_counts: expected the i64 tensor that was DispatchOutputs::row_counts"};
+  }
+  if (epoch == 0) {
+    return {StatusCode::failed_precondition,
+            "await_row_counts: dispatch 0, expected one that was made"};
   }
   const std::atomic_ref<std::int64_t> first(*static_cast<std::int64_t*>(row_counts.data));
   const base::Deadline deadline = base::Deadline::after(timeout);

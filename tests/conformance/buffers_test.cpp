@@ -106,6 +106,7 @@ TEST_P(Buffers, EncodedRows) {
         spec.registered_x = i % 3 != 0;
         spec.input_gap = std::array{0, 4, 16, 7}[static_cast<std::size_t>(i / 2) % 4];
         spec.token_contiguous_scales = i % 4 == 1;
+        if (form == ScaleForm::f32 && i % 4 != 0) spec.data = support::DataKind::not_finite;
         spec.cached = i % 2;
         spec.flow = i % 5 == 0 ? Flow::halves : Flow::whole;
         ++i;
@@ -114,6 +115,53 @@ TEST_P(Buffers, EncodedRows) {
     }
   }
   expect_clean(run(scenario));
+}
+
+// What was not dispatched did not come, whatever the handle says that was to be used.
+TEST_P(Buffers, RowCountsOfRefusedCalls) {
+  Scenario scenario = small();
+  scenario.options.registered_bytes = registered_bytes(scenario);
+  StepSpec spec;
+  spec.tokens = support::TokensKind::full;
+  spec.row_counts = true;
+  const Step step = prepare_step(scenario, spec, 0);
+  expect_clean(run_body(scenario, [&](World&, Communicator& communicator,
+                                      support::Findings& findings) {
+    const bool on_gpu = support::place().device() == Device::cuda;
+    DispatchCall dispatch(communicator, step, 0, findings);
+    dispatch.whole();
+    dispatch.check();
+    ConstTensorView x = dispatch.x();
+    x.shape[0] -= 1;
+    DispatchOptions options = dispatch.options();
+    if (on_gpu) options.layout = step.layout();
+    DispatchOutputs outputs;
+    outputs.row_counts = dispatch.outputs().row_counts;
+    outputs.stream = dispatch.outputs().stream;
+    const Received received = communicator.dispatch(x, dispatch.handle(), options, outputs);
+    // Only a host that sees the handle can say so at once.
+    support::expect_true(findings, kRefusal, "the call was not refused",
+                         on_gpu || !received.status.ok());
+    const Status come =
+        await_row_counts(outputs.row_counts, received.epoch, std::chrono::seconds(60));
+    support::expect_true(findings, kCounts, come.to_string(), come.ok());
+    support::place().finish();
+    const auto* const words = static_cast<const std::int64_t*>(outputs.row_counts.data);
+    for (std::int64_t i = 1; i < outputs.row_counts.shape[0]; ++i) {
+      support::expect_equal(findings, kCounts, "rows of a refused call", std::int64_t{0}, words[i]);
+    }
+    if (!on_gpu) return;
+    // The host cannot read GPU memory.
+    const Result<void*> memory = communicator.allocate(1024);
+    if (!memory.ok()) return findings.add(memory.status().to_string());
+    outputs.row_counts.data = *memory;
+    const Received dropped =
+        communicator.dispatch(dispatch.x(), dispatch.handle(), options, outputs);
+    support::expect_true(findings, kMemory, dropped.status.to_string(),
+                         dropped.status.code() == StatusCode::invalid_argument &&
+                             dropped.status.message().find("row_counts") != std::string::npos);
+    support::place().finish();
+  }));
 }
 
 // Registered memory is each rank's own affair.

@@ -124,7 +124,15 @@ void DispatchCall::make_encoded_x(const std::function<TensorView()>& in_place, b
   const auto words =
       static_cast<std::int64_t>(reference::scale_words(problem_.codec, at(problem_.hidden)));
   const DType dtype = reference::scale_dtype(problem_.codec);
-  const std::vector<reference::EncodedRow>& rows = problem_.inputs[at(rank_)].encoded;
+  std::vector<reference::EncodedRow> rows = problem_.inputs[at(rank_)].encoded;
+  if (problem_.codec.scale_form == ScaleForm::ue8m0) {
+    // Bytes that no scale uses may be anything.
+    const auto used = at((problem_.hidden + problem_.codec.group - 1) / problem_.codec.group);
+    for (reference::EncodedRow& row : rows) {
+      std::fill(row.scales.begin() + static_cast<std::ptrdiff_t>(used), row.scales.end(),
+                std::byte{0xA5});
+    }
+  }
   if (spec.encoded_x == EncodedX::one_record) {
     x_tensor_ = Tensor(DType::u8, {tokens, problem_.hidden + 4 * words}, 4 * spec.input_gap);
     for (std::int64_t t = 0; t < tokens; ++t) {

@@ -123,7 +123,7 @@ void DispatchCall::check_counts() {
     count = std::min(count, problem_.capacity);
   }
   expect_equal(findings_, kCounts, "rows", count, handle.rows());
-  if (outputs_.row_counts.given()) {
+  if (!row_counts_seen_.empty()) {
     std::vector<std::int64_t> expected = {static_cast<std::int64_t>(received_.epoch), count};
     expected.insert(expected.end(), rows_.counts.begin(), rows_.counts.end());
     for (std::size_t i = 0; i < expected.size(); ++i) {

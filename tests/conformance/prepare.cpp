@@ -66,8 +66,13 @@ std::vector<reference::EncodedRow> draw_encoded(const reference::DispatchProblem
   std::vector<reference::EncodedRow> rows(at(tokens));
   for (reference::EncodedRow& row : rows) {
     row.elements = support::draw_codes(hidden, Random(random.next()));
+    const bool finite = data != support::DataKind::not_finite;
+    // The other NaN, wherever it may be taken for a mark.
+    if (!finite)
+      std::fill_n(row.elements.begin(), std::min<std::size_t>(hidden, 48), std::byte{0xFF});
     if (codec.scale_form != ScaleForm::ue8m0) {
       row.scales = support::draw_elements(DType::f32, words, data, Random(random.next()));
+      if (!finite) std::fill_n(row.scales.begin(), row.scales.size() / 8 * 4, std::byte{0xFF});
       continue;
     }
     row.scales = support::draw_codes(groups, Random(random.next()));

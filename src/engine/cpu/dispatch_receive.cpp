@@ -32,6 +32,10 @@ class RowPlacer {
         scale_words_(codec::scale_bytes(operation.request.codec, context.hidden()) / 4),
         bank_(protocol::bank_of(operation.epoch, context.config.window.banks)) {
     if (scale_words_ > 0) scales_ = RowGrid(buffers.scales);
+    if (operation.request.codec.scale_form == ScaleForm::ue8m0) {
+      unused_scale_bytes_ = scale_words_ * 4 - static_cast<std::size_t>(codec::scale_count(
+                                                   operation.request.codec, context.hidden()));
+    }
     streaming_ = worth_streaming(row_bytes_ * stored_rows(handle));
   }
 
@@ -108,13 +112,19 @@ class RowPlacer {
       auto* out = static_cast<std::byte*>(scale_targets_[static_cast<std::size_t>(i)]);
       if (scales_.element_stride() == 4) {
         std::memcpy(out, scales, scale_words_ * 4);
-        continue;
+      } else {
+        for (std::size_t word = 0; word < scale_words_; ++word) {
+          std::memcpy(scale_word(out, word), scales + word * 4, 4);
+        }
       }
-      for (std::size_t word = 0; word < scale_words_; ++word) {
-        std::memcpy(out + static_cast<std::ptrdiff_t>(word) * scales_.element_stride(),
-                    scales + word * 4, 4);
-      }
+      // Of an x that was given encoded they may be anything.
+      if (unused_scale_bytes_ == 0) continue;
+      std::memset(scale_word(out, scale_words_ - 1) + (4 - unused_scale_bytes_), 0,
+                  unused_scale_bytes_);
     }
+  }
+  std::byte* scale_word(std::byte* row, std::size_t word) const noexcept {
+    return row + static_cast<std::ptrdiff_t>(word) * scales_.element_stride();
   }
 
   void zero(int count) {
@@ -131,6 +141,7 @@ class RowPlacer {
   RowGrid scales_;
   std::size_t row_bytes_;
   std::size_t scale_words_;
+  std::size_t unused_scale_bytes_ = 0;  // ue8m0: of the last word
   int bank_;
   bool streaming_ = false;
   std::array<void*, kMaxTopk> row_targets_{};

@@ -93,7 +93,7 @@ class RowEncoder {
   bool verbatim() const noexcept {
     const ConstTensorView& x = operation_.request.x;
     const ConstTensorView& scales = operation_.request.scales;
-    if (codec::row_dtype(codec_) != x.dtype) return false;
+    if (codec::row_dtype(codec_) != x.dtype || x.data == nullptr) return false;
     return codec_.kind != CodecKind::fp8 ||
            (scales.data == static_cast<const std::byte*>(x.data) + row_bytes_ &&
             scales.strides[0] * 4 == x.strides[0] && scales.strides[1] == 1);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <utility>
 
+#include "sluice/limits.hpp"
 #include "sluice/status.hpp"
 
 namespace sluice::engine::cuda {
@@ -17,10 +21,12 @@ class CallerMemory {
   /// `memory`, or null if it cannot be used; then `status` says so, if nothing else is wrong. Null is fine.
   template <typename T>
   T* usable(T* memory, Status& status) {
-    if (memory == nullptr || memory == last_) return memory;
+    if (memory == nullptr || std::find(good_.begin(), good_.end(), memory) != good_.end()) {
+      return memory;
+    }
     Status checked = check(memory);
     if (checked.ok()) {
-      last_ = memory;
+      good_[next_++ % good_.size()] = memory;
       return memory;
     }
     if (status.ok()) status = std::move(checked);
@@ -32,7 +38,9 @@ class CallerMemory {
 
   const char* name_;
   bool read_by_host_;
-  const void* last_ = nullptr;  // That was found good: asking takes time.
+  // The latest that were found good: asking takes time. One for each operation in flight.
+  std::array<const void*, kMaxInFlight> good_{};
+  std::size_t next_ = 0;
 };
 
 }  // namespace sluice::engine::cuda

@@ -23,7 +23,6 @@
 #include "engine/cuda/kernels.hpp"
 #include "engine/cuda/profile.hpp"
 #include "engine/cuda/resources.hpp"
-#include "engine/cuda/row_counts.hpp"
 #include "engine/cuda/statistics.hpp"
 #include "engine/cuda/stream_order.hpp"
 #include "engine/receive_buffers.hpp"
@@ -149,7 +148,8 @@ class CudaEngine final : public Engine {
       received.status = {StatusCode::out_of_memory, "no GPU memory for the handle"};
     }
     args.report = reports_.usable(outputs.report, received.status);
-    RowCountsArgs row_counts;
+    RowCounts row_counts;
+    row_counts.epoch = dispatches_received_;
     row_counts.out =
         row_counts_.usable(static_cast<std::int64_t*>(outputs.row_counts.data), received.status);
     args.handle = static_cast<std::byte*>(received.handle.data());
@@ -160,14 +160,8 @@ class CudaEngine final : public Engine {
       args.handle_copy = static_cast<std::byte*>(outputs.handle.data());
     }
     args.header = header_of(known_, args);
-    row_counts.handle = args.handle;
-    row_counts.handle_layout = handle_layout_;
-    row_counts.handle_key = resources_.geometry.handle_key;
-    row_counts.drop = args.drop;
-    row_counts.local_experts = config_.local_experts();
-    row_counts.epoch = static_cast<std::int64_t>(dispatches_received_);
     const Status launched = run(args, pending.own, dispatches_received_,
-                                pending.sent ? outputs.stream : request.stream, &row_counts);
+                                pending.sent ? outputs.stream : request.stream, row_counts);
     if (order_.capturing()) {
       captured_rows_.push_back(received.owner);
       captured_handles_.push_back(received.handle);
@@ -389,7 +383,7 @@ class CudaEngine final : public Engine {
   /// own: rows that peers read where they lie; number: of the operation.
   template <typename Args>
   Status run(Args& args, const InPlace& own, std::uint64_t number, void* stream,
-             const RowCountsArgs* row_counts = nullptr) {
+             const RowCounts& row_counts = {}) {
     const DeviceGuard guard(resources_.device);
     // Whatever goes wrong before it, the launch is tried: without it this rank's epoch falls behind.
     Status status = guard.status();
@@ -409,8 +403,8 @@ class CudaEngine final : public Engine {
           blocks_for(args.tokens <= kOneBlock, dispatch_footprint(args), guard.status().ok());
       launched = cuda_status(static_cast<cudaError_t>(launch_dispatch(args, launch)),
                              "launching dispatch");
-      if (launched.ok() && row_counts != nullptr) {
-        launched = cuda_status(static_cast<cudaError_t>(launch_row_counts(*row_counts, launch)),
+      if (launched.ok()) {
+        launched = cuda_status(static_cast<cudaError_t>(launch_row_counts(args, launch)),
                                "launching a kernel for row_counts");
       }
     } else {
@@ -419,7 +413,9 @@ class CudaEngine final : public Engine {
       launched =
           cuda_status(static_cast<cudaError_t>(launch_combine(args, launch)), "launching combine");
     }
-    if (launched.ok()) launched = order_.launched(static_cast<cudaStream_t>(stream));
+    // Also where some of an operation's kernels were queued, but not all.
+    Status ordered = order_.launched(static_cast<cudaStream_t>(stream));
+    if (launched.ok()) launched = std::move(ordered);
     return status.ok() ? launched : status;
   }
 

@@ -197,8 +197,9 @@ struct ConvertEncoder {
 };
 
 /// Word `word` of the scales of a unit as they travel, of an x that is encoded already. Unused words are zero.
-__device__ __forceinline__ std::uint32_t given_scales(const DispatchArgs& a,
-                                                      const std::byte* scales, int unit, int word) {
+__device__ __forceinline__ std::uint32_t given_scale_word(const DispatchArgs& a,
+                                                          const std::byte* scales, int unit,
+                                                          int word) {
   const int groups = groups_per_unit(a);
   const int all = (a.geometry.hidden + a.codec.group - 1) >> (31 - __clz(a.codec.group));
   const bool packed = a.codec.scale_form == ScaleForm::ue8m0;
@@ -218,7 +219,7 @@ __device__ __forceinline__ uint4 given_packet(const DispatchArgs& a, int token, 
   const std::byte* const scales = row_at(a.x_scales, token);
   std::uint32_t words[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) words[i] = given_scales(a, scales, unit, packet * 4 + i);
+  for (int i = 0; i < 4; ++i) words[i] = given_scale_word(a, scales, unit, packet * 4 + i);
   return make_uint4(words[0], words[1], words[2], words[3]);
 }
 

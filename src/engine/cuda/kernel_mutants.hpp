@@ -34,7 +34,11 @@
   EACH(place_ignored)         /* Throughput: rows are pulled from the stage, wherever they lie. */ \
   EACH(readers_not_awaited)   /* Throughput: who reads rows in place is not waited for. */ \
   EACH(last_cell_awaited)     /* Throughput: who waits for weights looks at a cell that comes after them. */ \
-  EACH(accusation_ignored)    /* Throughput: rows count that may have been overwritten. */
+  EACH(accusation_ignored)    /* Throughput: rows count that may have been overwritten. */ \
+  EACH(slot_not_awaited)      /* Throughput: rows come into shared memory that others have not left. */ \
+  EACH(ring_left_early)       /* Throughput: a warp ends before the rows that it copies are there. */ \
+  EACH(given_scales_left)     /* Throughput: scales of rows that are encoded already are not staged. */ \
+  EACH(refusal_counted)       /* The host is told of rows that a refused dispatch did not bring. */
 // clang-format on
 
 namespace sluice::engine::cuda {

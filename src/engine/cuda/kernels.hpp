@@ -292,21 +292,28 @@ struct CombineArgs {
 /// Elements that a warp of combine handles at a time.
 inline constexpr int kStepElements = 256;
 
-/// How a launch is shaped.
-struct RowCountsArgs;
+/// Where the host is told how many rows a dispatch has brought: as DispatchOutputs::row_counts.
+struct RowCounts {
+  std::int64_t* out = nullptr;  // [L + 2]; null: nobody asked
+  std::uint64_t epoch = 0;
+};
 
+/// How a launch is shaped.
 struct Launch {
   int blocks = 0;
   bool overlap = true;  // programmatic dependent launch
   void* stream = nullptr;
-  const RowCountsArgs* row_counts = nullptr;  // dispatch: or null
+  RowCounts row_counts;  // dispatch
 };
 
 /// Whether a dispatch of these has all counts in the registers of every warp that takes records.
 bool numbers_rows_at_once(const DispatchArgs& args);
 
-/// Both return a cudaError_t.
+/// All return a cudaError_t.
 int launch_dispatch(const DispatchArgs& args, const Launch& launch);
+/// After the kernel that has written the handle of `args`.
+int launch_row_counts(const DispatchArgs& args, const Launch& launch);
+int load_row_counts_kernel();
 int launch_combine(const CombineArgs& args, const Launch& launch);
 /// The kernel of a launch, and what decides how many of its blocks fit on one multiprocessor.
 struct Footprint {

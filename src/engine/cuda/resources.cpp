@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "engine/cuda/row_counts.hpp"
 #include "engine/cuda/sizes.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"

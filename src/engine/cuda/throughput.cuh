@@ -3,6 +3,7 @@
 
 #include "engine/cuda/ledger.cuh"
 #include "engine/cuda/operation.cuh"
+#include "engine/cuda/recorder.cuh"
 #include "engine/cuda/throughput.hpp"
 
 /// Throughput mode: what all of its kernels do. The kernels of an operation follow one another on a stream, so what one
@@ -23,12 +24,35 @@ struct Seat {
   }
 };
 
-/// What a kernel begins with. By a whole block.
-__device__ __forceinline__ void begin(const Geometry& g, protocol::Kind kind, bool sends,
-                                      std::uint64_t timeout_ns, Block& block, const Seat& seat) {
-  if (seat.warp == kOpenWarp) open(g, kind, sends, timeout_ns, seat.lane, block);
-  __syncthreads();
-}
+inline constexpr Halves kSendHalf{true, false};
+inline constexpr Halves kReceiveHalf{false, true};
+
+/// A kernel's part of one half of an operation: what it begins with, and ends with. By a whole block.
+class Part {
+ public:
+  const Seat seat;
+  Recorder<true> recorder;
+
+  __device__ __forceinline__ Part(const Geometry& g, protocol::Kind kind, Halves half,
+                                  std::uint64_t timeout_ns, Block& block)
+      : seat(Seat::own()), recorder(g.recording), g_(g), kind_(kind), half_(half), block_(block) {
+    if (seat.warp == kOpenWarp) open(g, kind, half.send, timeout_ns, seat.lane, block);
+    __syncthreads();
+    recorder.join(kind, (half.send ? block.sent : block.received).epoch + 1);
+  }
+  /// By the half's last kernel.
+  __device__ __forceinline__ void close_half() {
+    if (seat.warp == kCloseWarp) close(g_, kind_, half_, block_, seat.lane);
+    recorder.mark(Phase::wait);
+    recorder.finish(Role::worker);
+  }
+
+ private:
+  const Geometry& g_;
+  protocol::Kind kind_;
+  Halves half_;
+  const Block& block_;
+};
 
 /// The peers that are given up by now: by the last block, after all others have acted on those that they knew.
 __device__ __forceinline__ std::uint32_t suspects_by_now(const Geometry& g) {

@@ -12,12 +12,10 @@ static __global__ void __launch_bounds__(kBlockThreads, 1)
     await_kernel(const __grid_constant__ CombineArgs a, const __grid_constant__ Desk desk) {
   __shared__ Block block;
   const Geometry& g = a.geometry;
-  const Seat seat = Seat::own();
+  Part part(g, protocol::Kind::combine, kReceiveHalf, a.timeout_ns, block);
+  const Seat& seat = part.seat;
   const int lane = seat.lane;
-  Recorder<true> recorder(g.recording);
-  begin(g, protocol::Kind::combine, false, a.timeout_ns, block, seat);
   if (seat.warp != 0) return;
-  recorder.join(protocol::Kind::combine, block.received.epoch + 1);
   const Call call(a, desk);
   const Combine c = combine_of(a, call, block, block.received);
   const Arrival arrival = await_arrivals(g, protocol::CellKind::combine, c.bank, c.tag, c.signature,
@@ -27,8 +25,8 @@ static __global__ void __launch_bounds__(kBlockThreads, 1)
     desk.arrivals->rows[lane] = pulled ? desk.heaps[lane] + arrival.rows.offset : nullptr;
     desk.arrivals->stride[lane] = arrival.rows.stride;
   }
-  recorder.mark(Phase::wait);
-  recorder.finish(Role::keeper);
+  part.recorder.mark(Phase::wait);
+  part.recorder.finish(Role::worker);
   const std::uint32_t missing = lanes_with(arrival.missing);
   const std::uint32_t refused = lanes_with(arrival.refused);
   const std::uint32_t mismatched = call.usable ? lanes_with(arrival.mismatched) : 0;
@@ -104,6 +102,7 @@ __device__ __forceinline__ void sum_by_ring(const Combine& c, const Arrivals& ar
                                             HomeToken& home, std::uint32_t ranks, uint4 answer,
                                             int token, int steps, PieceFeed& feed, int lane) {
   constexpr int kBytes = Traits::Output::kElementBytes;
+  static_assert(Traits::kStep * kBytes <= Ring::kSlotBytes);
   const PartialSums sums(c, arrivals, home, ranks, answer, token, lane);
   RowsFeed pieces(feed, sums.own, sums.ranks, c.g.hidden * kBytes, Traits::kStep * kBytes);
 #pragma unroll 1
@@ -230,11 +229,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   __shared__ Block block;
   __shared__ Ring ring;
   const Geometry& g = a.geometry;
-  const Seat seat = Seat::own();
+  Part part(g, protocol::Kind::combine, kReceiveHalf, a.timeout_ns, block);
+  const Seat& seat = part.seat;
   const int lane = seat.lane;
-  Recorder<true> recorder(g.recording);
-  begin(g, protocol::Kind::combine, false, a.timeout_ns, block, seat);
-  recorder.join(protocol::Kind::combine, block.received.epoch + 1);
   const Call call(a, desk);
   const Combine c = combine_of(a, call, block, block.received);
   const bool sums = call.usable && !a.drop;
@@ -243,7 +240,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     PieceFeed* const by_ring = desk.ring_bytes == Ring::kBytes ? &feed : nullptr;
     sum_tokens<Traits>(c, desk, desk.arrivals->given, by_ring, seat.place, seat.warps, lane);
   }
-  recorder.mark(Phase::sum);
+  part.recorder.mark(Phase::sum);
   if (is_last(&desk.done[Desk::kReceive])) {
     if (sums && !Traits::kSingle) {
       // Of whom nothing was pulled may accuse: what it pushed stays as it is.
@@ -266,9 +263,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       }
     }
   }
-  if (seat.warp == kCloseWarp) close(g, protocol::Kind::combine, Halves{false, true}, block, lane);
-  recorder.mark(Phase::wait);
-  recorder.finish(Role::worker);
+  part.close_half();
 }
 
 }  // namespace sluice::engine::cuda

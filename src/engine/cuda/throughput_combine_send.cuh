@@ -75,6 +75,7 @@ __device__ __forceinline__ void push_piece(const Combine& c, const Record& recor
 template <typename Traits>
 __device__ __forceinline__ void push_by_ring(const Combine& c, const Record& record, int steps,
                                              PieceFeed& feed, int lane) {
+  static_assert(Traits::kStep * Traits::kInput <= Ring::kSlotBytes);
   const CombineArgs& a = c.a;
   const std::uint32_t rows = summed_routes(c, record);
   if (rows == 0) return;
@@ -100,11 +101,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   __shared__ Block block;
   __shared__ Ring ring;
   const Geometry& g = a.geometry;
-  const Seat seat = Seat::own();
+  Part part(g, protocol::Kind::combine, kSendHalf, a.timeout_ns, block);
+  const Seat& seat = part.seat;
   const int lane = seat.lane;
-  Recorder<true> recorder(g.recording);
-  begin(g, protocol::Kind::combine, true, a.timeout_ns, block, seat);
-  recorder.join(protocol::Kind::combine, block.sent.epoch + 1);
   const Call call(a, desk);
   const Combine c = combine_of(a, call, block, block.sent);
   if (blockIdx.x == 0 && seat.warp == 0 && lane < g.ranks && ((block.suspects >> lane) & 1U) == 0) {
@@ -159,7 +158,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       }
     }
   }
-  recorder.mark(Phase::put);
+  part.recorder.mark(Phase::put);
   if (is_last(&desk.done[Desk::kSend]) && seat.warp == 0) {
     std::uint32_t word = cell_word::kRefused;
     if (call.usable && lane < g.ranks) {
@@ -180,9 +179,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     publish(g, protocol::CellKind::combine, c.bank, c.tag, word, c.signature, 0, call.own,
             block.suspects | suspects_by_now(g), lane);
   }
-  if (seat.warp == kCloseWarp) close(g, protocol::Kind::combine, Halves{true, false}, block, lane);
-  recorder.mark(Phase::wait);
-  recorder.finish(Role::worker);
+  part.close_half();
 }
 
 }  // namespace sluice::engine::cuda

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
-#include "engine/cuda/row_counts.hpp"
 #include "engine/cuda/throughput_dispatch_receive.cuh"
 #include "engine/cuda/throughput_dispatch_send.cuh"
 
@@ -44,6 +43,7 @@ std::size_t slice_bytes(const DispatchArgs& a) {
 
 /// What blocks have of shared memory besides.
 constexpr int kOtherShared = 3 << 10;
+static_assert(sizeof(Ring) + sizeof(Note) + 1024 <= kOtherShared);
 
 }  // namespace
 
@@ -68,10 +68,8 @@ int launch_throughput_dispatch(const DispatchArgs& args, const Desk& desk, const
   }
   if (args.halves.receive) {
     run(number_kernel, 1, 0);
-    if (launch.row_counts != nullptr) {
-      const int failed = launch_row_counts(*launch.row_counts, launch);
-      if (error == 0) error = failed;
-    }
+    const int failed = launch_row_counts(a, launch);
+    if (error == 0) error = failed;
     run(kernels.pull, launch.blocks, ring);
   }
   return error;
@@ -89,11 +87,11 @@ int throughput_ring_bytes() {
 }
 
 int load_throughput_dispatch_kernels() {
-  const int most = std::max(Slice::bytes(kMaxExperts, kPeersMax), throughput_ring_bytes());
-  for (const Kernel kernel : {Kernel{count_kernel}, Kernel{number_kernel}}) {
-    const int error = load_kernel(kernel, most);
-    if (error != cudaSuccess) return error;
-  }
+  const int slices = Slice::bytes(kMaxExperts, kPeersMax);
+  const int most = std::max(slices, throughput_ring_bytes());
+  int error = load_kernel(count_kernel, slices);
+  if (error == cudaSuccess) error = load_kernel(number_kernel, 0);
+  if (error != cudaSuccess) return error;
   for (const CodecKind kind : {CodecKind::bf16, CodecKind::f16, CodecKind::f32, CodecKind::fp8}) {
     for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3}) {
       DispatchArgs args;
@@ -101,7 +99,7 @@ int load_throughput_dispatch_kernels() {
       args.x_dtype = dtype;
       const Kernels kernels = kernels_for(args);
       for (const Kernel kernel : {kernels.send, kernels.pull}) {
-        const int error = load_kernel(kernel, most);
+        error = load_kernel(kernel, most);
         if (error != cudaSuccess) return error;
       }
     }

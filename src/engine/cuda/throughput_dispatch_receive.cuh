@@ -69,11 +69,9 @@ static __global__ void __launch_bounds__(kBlockThreads, 1)
     number_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
   __shared__ Shared shared;
   const Geometry& g = a.geometry;
-  const Seat seat = Seat::own();
+  Part part(g, protocol::Kind::dispatch, kReceiveHalf, a.timeout_ns, shared.note.block);
+  const Seat& seat = part.seat;
   const int lane = seat.lane;
-  Recorder<true> recorder(g.recording);
-  begin(g, protocol::Kind::dispatch, false, a.timeout_ns, shared.note.block, seat);
-  recorder.join(protocol::Kind::dispatch, shared.note.block.received.epoch + 1);
   const Terms terms(a);
   const bool drop = a.drop || terms.refused;
   const bool writes = !a.cached && a.handle != nullptr;
@@ -122,7 +120,7 @@ static __global__ void __launch_bounds__(kBlockThreads, 1)
     }
   }
   __syncthreads();
-  recorder.mark(Phase::wait);
+  part.recorder.mark(Phase::wait);
   if (!a.cached && !drop) {
     number_experts(r, desk, arrivals.given, shared);
   } else if (writes) {
@@ -135,8 +133,8 @@ static __global__ void __launch_bounds__(kBlockThreads, 1)
   }
   __syncthreads();
   if (a.cached && a.handle_copy != nullptr) copy_handle(&a);
-  recorder.mark(Phase::count);
-  recorder.finish(Role::keeper);
+  part.recorder.mark(Phase::count);
+  part.recorder.finish(Role::worker);
 }
 
 /// Lane k: the row of route k of the `record`-th record, or what the handle has for none.
@@ -294,11 +292,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   __shared__ Note note;
   __shared__ Ring ring;
   const Geometry& g = a.geometry;
-  const Seat seat = Seat::own();
+  Part part(g, protocol::Kind::dispatch, kReceiveHalf, a.timeout_ns, note.block);
+  const Seat& seat = part.seat;
   const int lane = seat.lane;
-  Recorder<true> recorder(g.recording);
-  begin(g, protocol::Kind::dispatch, false, a.timeout_ns, note.block, seat);
-  recorder.join(protocol::Kind::dispatch, note.block.received.epoch + 1);
   const Terms terms(a);
   const Receipt r = receipt_for(a, terms, note);
   const bool drop = a.drop || terms.refused;
@@ -320,7 +316,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     copier.finish();
     if (a.rows && a.zero_padding) zero_by_handle(r, seat.place, seat.warps, lane);
   }
-  recorder.mark(Phase::place);
+  part.recorder.mark(Phase::place);
+  if (threadIdx.x == 0) note.signature = terms.signature;  // For mend_pulled().
   if (is_last(&desk.done[Desk::kReceive])) {
 #pragma unroll 1
     for (int source = 0; source < g.ranks; ++source) {
@@ -337,10 +334,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       }
     }
   }
-  if (seat.warp == kCloseWarp)
-    close(g, protocol::Kind::dispatch, Halves{false, true}, note.block, lane);
-  recorder.mark(Phase::wait);
-  recorder.finish(Role::worker);
+  part.close_half();
 }
 
 }  // namespace sluice::engine::cuda

@@ -27,12 +27,10 @@ static __global__ void __launch_bounds__(kBlockThreads, 1)
     count_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
   __shared__ Block block;
   const Geometry& g = a.geometry;
-  const Seat seat = Seat::own();
+  Part part(g, protocol::Kind::dispatch, kSendHalf, a.timeout_ns, block);
+  const Seat& seat = part.seat;
   const int lane = seat.lane;
-  Recorder<true> recorder(g.recording);
-  begin(g, protocol::Kind::dispatch, true, a.timeout_ns, block, seat);
-  recorder.join(protocol::Kind::dispatch, block.sent.epoch + 1);
-  recorder.mark(Phase::wait);
+  part.recorder.mark(Phase::wait);
   if (blockIdx.x == 0 && seat.warp == 0) accuse(g, block.suspects, lane);
   if (a.cached || a.refused) return;
   const Slice slice(throughput_memory, g);
@@ -66,8 +64,8 @@ static __global__ void __launch_bounds__(kBlockThreads, 1)
       desk.records[static_cast<int>(blockIdx.x) * g.ranks + row - g.experts] = count;
     }
   }
-  recorder.mark(Phase::count);
-  recorder.finish(Role::worker);
+  part.recorder.mark(Phase::count);
+  part.recorder.finish(Role::worker);
 }
 
 /// Tokens of the first `blocks` blocks in a row of what they have counted: an expert, or behind those a rank.
@@ -131,6 +129,7 @@ __device__ __forceinline__ void quantise_rows(const DispatchArgs& a, const Desk&
                                               Share share, int bank, int warp, int lane) {
   constexpr int kUnitBytes = window::kUnitElements * Encoder::kInputBytes;
   constexpr int kUnits = Ring::kSlotBytes / kUnitBytes;
+  static_assert(kUnits >= 1);
   const int hidden = a.geometry.hidden;
   const int units = static_cast<int>(a.units_divisor.divisor);
   const int pieces = (units + kUnits - 1) / kUnits;  // of a row
@@ -207,11 +206,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   __shared__ Block block;
   __shared__ Ring ring;
   const Geometry& g = a.geometry;
-  const Seat seat = Seat::own();
+  Part part(g, protocol::Kind::dispatch, kSendHalf, a.timeout_ns, block);
+  const Seat& seat = part.seat;
   const int lane = seat.lane;
-  Recorder<true> recorder(g.recording);
-  begin(g, protocol::Kind::dispatch, true, a.timeout_ns, block, seat);
-  recorder.join(protocol::Kind::dispatch, block.sent.epoch + 1);
   const Terms terms(a);
   const std::uint32_t tag = window::tag_of(block.sent.epoch + 1);
   const int bank = static_cast<int>(block.sent.bank);
@@ -237,7 +234,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       pass_slice(slice);
     }
   }
-  recorder.mark(Phase::put);
+  part.recorder.mark(Phase::put);
   bool scales_left = desk.own.stride != 0;
   if (a.rows && desk.own.stride == 0) {
     scales_left = stage_by_ring<Encoder>(a, desk, ring, share, bank, seat.warp, lane);
@@ -245,10 +242,10 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       stage_rows<Encoder>(a, desk.windows[g.rank], share, bank, seat.warp, lane);
     }
   }
-  if (Encoder::kGiven && a.rows && scales_left) {
+  if (Encoder::kGiven && a.rows && scales_left && !mutant(KernelMutant::given_scales_left)) {
     stage_scales(a, desk.windows[g.rank], share, bank, seat.warp, lane);
   }
-  recorder.mark(Encoder::kVerbatim ? Phase::put : Phase::quantise);
+  part.recorder.mark(Encoder::kVerbatim ? Phase::put : Phase::quantise);
   if (is_last(&desk.done[Desk::kSend])) {
     // Whom some block has left out gets no cell.
     const std::uint32_t skipped = block.suspects | suspects_by_now(g);
@@ -283,9 +280,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
               skipped, lane);
     }
   }
-  if (seat.warp == kCloseWarp) close(g, protocol::Kind::dispatch, Halves{true, false}, block, lane);
-  recorder.mark(Phase::wait);
-  recorder.finish(Role::worker);
+  part.close_half();
 }
 
 }  // namespace sluice::engine::cuda

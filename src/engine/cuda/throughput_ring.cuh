@@ -19,7 +19,18 @@ struct Ring {
   /// Of all warps of a block.
   static constexpr int kBytes = kBlockWarps * kSlots * kSlotBytes;
 
+  static_assert(kSlotBytes % 16 == 0);
+
   std::uint64_t arrivals[kBlockWarps][kSlots];
+
+  /// Before anything is copied, by a whole warp: its barriers. What was written by other kernels, and what this block
+  /// has had in that memory, comes before all copies.
+  __device__ __forceinline__ std::uint64_t* open(int warp, int lane) {
+    if (lane < kSlots) prepare_arrival(&arrivals[warp][lane]);
+    fence_copies();
+    __syncwarp();
+    return arrivals[warp];
+  }
 };
 
 /// Copies rows, in the order in which they are asked for. All by a whole warp.
@@ -27,15 +38,10 @@ class RowCopier {
  public:
   /// memory: shared, `bytes` of it for the block.
   __device__ __forceinline__ RowCopier(Ring& ring, std::byte* memory, int bytes, int warp, int lane)
-      : arrivals_(ring.arrivals[warp]),
+      : arrivals_(ring.open(warp, lane)),
         slot_bytes_(bytes / (kBlockWarps * Ring::kSlots) / 16 * 16),
         slots_(memory + warp * Ring::kSlots * slot_bytes_),
-        lane_(lane) {
-    if (lane < Ring::kSlots) prepare_arrival(&arrivals_[lane]);
-    // Also what was written by other kernels, and what this block has had in that memory.
-    fence_copies();
-    __syncwarp();
-  }
+        lane_(lane) {}
 
   /// Copies a row to every lane's `to` that is not null.
   __device__ __forceinline__ void copy(const std::byte* from, int bytes, std::byte* to) {
@@ -44,7 +50,9 @@ class RowCopier {
       const int piece = min(slot_bytes_, bytes - at);
       pass_on({to == nullptr ? nullptr : to + at, piece});
       // The slot's last piece left in the group before that of the oldest one, which was just closed.
-      await_groups_read<Ring::kSlots - Ring::kLoading>();
+      if (!mutant(KernelMutant::slot_not_awaited)) {
+        await_groups_read<Ring::kSlots - Ring::kLoading>();
+      }
       __syncwarp();
       if (lane_ == 0) {
         const unsigned slot = step_ % Ring::kSlots;
@@ -62,7 +70,7 @@ class RowCopier {
       pass_on({nullptr, 0});
       ++step_;
     }
-    await_groups();
+    if (!mutant(KernelMutant::ring_left_early)) await_groups();
     __syncwarp();
   }
 
@@ -103,13 +111,9 @@ class PieceFeed {
  public:
   /// memory: shared, Ring::kBytes of it for the block.
   __device__ __forceinline__ PieceFeed(Ring& ring, std::byte* memory, int warp, int lane)
-      : arrivals_(ring.arrivals[warp]),
+      : arrivals_(ring.open(warp, lane)),
         slots_(memory + warp * Ring::kSlots * Ring::kSlotBytes),
-        lane_(lane) {
-    if (lane < Ring::kSlots) prepare_arrival(&arrivals_[lane]);
-    fence_copies();
-    __syncwarp();
-  }
+        lane_(lane) {}
 
   /// At most Ring::kLoading pieces that are not taken yet.
   __device__ __forceinline__ void ask(const std::byte* from, int bytes) {

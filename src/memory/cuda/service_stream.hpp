@@ -11,7 +11,7 @@ namespace sluice::memory {
 
 /// A stream for copies and fills that the library waits for at once: one of each GPU for the whole process, while somebody
 /// holds it. Streams are given a few hardware queues in turn, in which they wait for each other: ranks that are threads
-/// of one process should have all but one for their calls. No kernels run there.
+/// of one process should have all but one for their calls. No kernel that waits for others runs there.
 class ServiceStream {
  public:
   static Result<std::shared_ptr<ServiceStream>> of(int device);

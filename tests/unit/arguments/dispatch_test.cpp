@@ -79,6 +79,11 @@ TEST(DispatchArguments, EncodedX) {
                {"options.scales has dtype f32", "expected i32 (ue8m0)"}),
        spoiled("device", [](auto& a) { a.options.scales.device = Device::cuda; },
                {"options.scales is in cuda memory"}),
+       spoiled("alignment",
+               [](auto& a) {
+                 a.options.scales.data = static_cast<const std::byte*>(a.options.scales.data) + 2;
+               },
+               {"options.scales lie at", "a multiple of 4"}),
        spoiled("null", [](auto& a) { a.options.scales.data = nullptr; },
                {"options.scales has 5 rows and no memory"})});
   DispatchArguments a = fixture.dispatch_arguments();
@@ -120,6 +125,8 @@ TEST(DispatchArguments, RowCounts) {
   EXPECT_EQ(counts[1], received.handle.rows());
   expect_status("another", await_row_counts(view, received.epoch + 1, std::chrono::milliseconds(2)),
                 StatusCode::deadline_exceeded, {"dispatch", "had not come after 2 ms"});
+  expect_status("no dispatch", await_row_counts(view, 0, std::chrono::seconds(0)),
+                StatusCode::failed_precondition, {"dispatch 0"});
   expect_status("no tensor", await_row_counts({}, 1, std::chrono::seconds(0)),
                 StatusCode::invalid_argument, {"expected the i64 tensor"});
 }
