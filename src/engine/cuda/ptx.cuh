@@ -148,6 +148,13 @@ __device__ __forceinline__ void await_copies() {
 /// The copy engine of a multiprocessor, on Hopper and later: whole rows between global and shared memory, multiples of
 /// 16 bytes at addresses of 16 bytes, each asked for by one thread. What is copied is not expected to be used again soon:
 /// it leaves the L2 first.
+__device__ __forceinline__ std::uint64_t evict_first() {
+  std::uint64_t policy = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#endif
+  return policy;
+}
 /// Before any use of the barrier; the warp then meets.
 __device__ __forceinline__ void prepare_arrival(std::uint64_t* barrier) {
 #if __CUDA_ARCH__ >= 900
@@ -162,8 +169,7 @@ __device__ __forceinline__ void bring(void* shared, const void* global, int byte
 #if __CUDA_ARCH__ >= 900
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier));
   const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-  std::uint64_t policy = 0;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  const std::uint64_t policy = evict_first();
   asm volatile(
       "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(at),
       "r"(bytes)
@@ -193,8 +199,7 @@ __device__ __forceinline__ bool arrived(const std::uint64_t* barrier, unsigned p
 __device__ __forceinline__ void take_out(void* global, const void* shared, int bytes) {
 #if __CUDA_ARCH__ >= 900
   const auto from = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-  std::uint64_t policy = 0;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  const std::uint64_t policy = evict_first();
   asm volatile(
       "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(
           global),

@@ -81,29 +81,34 @@ __device__ __forceinline__ void add_packets(const Combine& c,
   }
 }
 
-/// A piece of a token: the partial sums of its ranks, ascending.
+/// Sums a token: the partial sums of its ranks, ascending, piece by piece.
 template <typename Traits>
-__device__ __forceinline__ void add_ranks(const Combine& c, const PartialSums& sums, int element,
-                                          float (&sum)[Traits::kSpan][kLaneElements]) {
-  const int byte = within(element, c.g.hidden) * Traits::Output::kElementBytes;
+__device__ __forceinline__ void sum_ranks(const Combine& c, const HomeToken& home,
+                                          const PartialSums& sums, int token, int steps, int lane) {
 #pragma unroll 1
-  for (std::uint32_t left = sums.ranks; left != 0; left &= left - 1) {
-    const std::byte* const from =
-        pointer_of(const_cast<std::byte*>(sums.own), __ffs(static_cast<int>(left)) - 1);
-    typename Traits::Output packets;
-    packets.take(from + byte, element, c.g.hidden);
-    add_packets<Traits>(c, packets, sum);
+  for (int step = 0; step < steps; ++step) {
+    float sum[Traits::kSpan][kLaneElements] = {};
+    const int element = step * Traits::kStep + lane * kLaneElements;
+    const int byte = within(element, c.g.hidden) * Traits::Output::kElementBytes;
+#pragma unroll 1
+    for (std::uint32_t left = sums.ranks; left != 0; left &= left - 1) {
+      const std::byte* const from =
+          pointer_of(const_cast<std::byte*>(sums.own), __ffs(static_cast<int>(left)) - 1);
+      typename Traits::Output packets;
+      packets.take(from + byte, element, c.g.hidden);
+      add_packets<Traits>(c, packets, sum);
+    }
+    finish_token<Traits>(c, home, token, step, sum, lane);
   }
 }
 
-/// All pieces, by way of shared memory.
+/// The same by way of shared memory.
 template <typename Traits>
-__device__ __forceinline__ void sum_by_ring(const Combine& c, const Arrivals& arrivals,
-                                            HomeToken& home, std::uint32_t ranks, uint4 answer,
-                                            int token, int steps, PieceFeed& feed, int lane) {
+__device__ __forceinline__ void sum_by_ring(const Combine& c, const HomeToken& home,
+                                            const PartialSums& sums, int token, int steps,
+                                            PieceFeed& feed, int lane) {
   constexpr int kBytes = Traits::Output::kElementBytes;
   static_assert(Traits::kStep * kBytes <= Ring::kSlotBytes);
-  const PartialSums sums(c, arrivals, home, ranks, answer, token, lane);
   RowsFeed pieces(feed, sums.own, sums.ranks, c.g.hidden * kBytes, Traits::kStep * kBytes);
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
@@ -178,21 +183,22 @@ __device__ __forceinline__ void sum_tokens(const Combine& c, const Desk& desk, s
     const bool asked = ((ranks >> lane) & 1U) != 0;
     const uint4 answer =
         load_packet(in_at(g, asked ? lane : g.rank, g.layout.answer(c.bank, token)));
-    if (!Traits::kSingle && feed != nullptr) {
-      sum_by_ring<Traits>(c, *desk.arrivals, home, ranks, answer, token, steps, *feed, lane);
-    }
+    if constexpr (Traits::kSingle) {
 #pragma unroll 1
-    for (int step = 0; step < steps && (Traits::kSingle || feed == nullptr); ++step) {
-      float sum[Traits::kSpan][kLaneElements] = {};
-      home.answered = 0;
-      const int element = step * Traits::kStep + lane * kLaneElements;
-      if constexpr (Traits::kSingle) {
+      for (int step = 0; step < steps; ++step) {
+        float sum[Traits::kSpan][kLaneElements] = {};
+        home.answered = 0;
+        const int element = step * Traits::kStep + lane * kLaneElements;
         add_chain<Traits>(c, home, ranks, answer, token, element, sum, lane);
-      } else {
-        const PartialSums sums(c, *desk.arrivals, home, ranks, answer, token, lane);
-        add_ranks<Traits>(c, sums, element, sum);
+        finish_token<Traits>(c, home, token, step, sum, lane);
       }
-      finish_token<Traits>(c, home, token, step, sum, lane);
+    } else {
+      const PartialSums sums(c, *desk.arrivals, home, ranks, answer, token, lane);
+      if (feed != nullptr) {
+        sum_by_ring<Traits>(c, home, sums, token, steps, *feed, lane);
+      } else {
+        sum_ranks<Traits>(c, home, sums, token, steps, lane);
+      }
     }
     lost += __popc(home.expected & ~home.answered);
     if (a.weights_home != nullptr) bring_weights_home(c, home, ranks, token, lane);
