@@ -72,8 +72,9 @@ std::size_t rounded(std::size_t bytes, std::size_t granularity) noexcept {
 Status fill_with(int device, std::byte* base, std::size_t bytes, unsigned char fill) {
   const auto stream = ServiceStream::of(device);
   if (!stream.ok()) return stream.status();
-  cudaError_t error = cudaMemsetAsync(base, fill, bytes, stream.value()->get());
-  if (error == cudaSuccess) error = cudaStreamSynchronize(stream.value()->get());
+  const ServiceStream::Use use(*stream.value());
+  cudaError_t error = cudaMemsetAsync(base, fill, bytes, use.get());
+  if (error == cudaSuccess) error = cudaStreamSynchronize(use.get());
   return cuda_status(error, "cannot fill " + std::to_string(bytes) + " bytes of GPU memory");
 }
 

@@ -29,7 +29,10 @@ class WhateverIsCaptured {
 Result<std::shared_ptr<DevicePool>> DevicePool::create(int device) {
   const DeviceGuard guard(device);
   if (!guard.status().ok()) return guard.status();
+  Result<std::shared_ptr<ServiceStream>> stream = ServiceStream::of(device);
+  if (!stream) return stream.status();
   const std::shared_ptr<DevicePool> made(new DevicePool(device));
+  made->stream_ = std::move(stream).value();
   cudaMemPoolProps properties = {};
   properties.allocType = cudaMemAllocationTypePinned;
   properties.location = {cudaMemLocationTypeDevice, device};
@@ -39,26 +42,32 @@ Result<std::shared_ptr<DevicePool>> DevicePool::create(int device) {
     return status;
   }
   made->pool_ = pool;
-  Result<std::shared_ptr<ServiceStream>> stream = ServiceStream::of(device);
-  if (!stream) return stream.status();
-  made->stream_ = std::move(stream).value();
   return made;
 }
 
 DevicePool::~DevicePool() {
   const DeviceGuard guard(device_);
-  if (pool_ != nullptr) (void)cudaMemPoolDestroy(static_cast<cudaMemPool_t>(pool_));
+  if (pool_ == nullptr) return;
+  const WhateverIsCaptured capture;
+  // What was given back has come back before the pool goes.
+  const ServiceStream::Use use(*stream_);
+  (void)cudaStreamSynchronize(use.get());
+  (void)cudaMemPoolDestroy(static_cast<cudaMemPool_t>(pool_));
 }
 
 std::shared_ptr<void> DevicePool::take(std::size_t bytes) {
   const DeviceGuard guard(device_);
   const WhateverIsCaptured capture;
   void* memory = nullptr;
-  const cudaError_t error = cudaMallocFromPoolAsync(
-      &memory, std::max<std::size_t>(bytes, 1), static_cast<cudaMemPool_t>(pool_), stream_->get());
-  if (!cuda_status(error, "GPU memory").ok()) return nullptr;
-  // The memory is there for other streams once this one has come so far.
-  const bool there = cuda_status(cudaStreamSynchronize(stream_->get()), "GPU memory").ok();
+  bool there = false;
+  {
+    const ServiceStream::Use use(*stream_);
+    const cudaError_t error = cudaMallocFromPoolAsync(&memory, std::max<std::size_t>(bytes, 1),
+                                                      static_cast<cudaMemPool_t>(pool_), use.get());
+    if (!cuda_status(error, "GPU memory").ok()) return nullptr;
+    // The memory is there for other streams once this one has come so far.
+    there = cuda_status(cudaStreamSynchronize(use.get()), "GPU memory").ok();
+  }
   std::shared_ptr<void> taken(memory,
                               [self = shared_from_this()](void* at) { self->give_back(at); });
   return there ? taken : nullptr;
@@ -67,18 +76,19 @@ std::shared_ptr<void> DevicePool::take(std::size_t bytes) {
 Status DevicePool::write(void* to, const void* from, std::size_t bytes) {
   const DeviceGuard guard(device_);
   const WhateverIsCaptured capture;
-  const auto stream = stream_->get();
-  Status status =
-      from == nullptr
-          ? cuda_status(cudaMemsetAsync(to, 0, bytes, stream), "GPU memory")
-          : cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "GPU memory");
-  return status.ok() ? cuda_status(cudaStreamSynchronize(stream), "GPU memory") : status;
+  const ServiceStream::Use use(*stream_);
+  Status status = from == nullptr
+                      ? cuda_status(cudaMemsetAsync(to, 0, bytes, use.get()), "GPU memory")
+                      : cuda_status(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, use.get()),
+                                    "GPU memory");
+  return status.ok() ? cuda_status(cudaStreamSynchronize(use.get()), "GPU memory") : status;
 }
 
 void DevicePool::give_back(void* memory) noexcept {
   const DeviceGuard guard(device_);
   const WhateverIsCaptured capture;
-  (void)cuda_status(cudaFreeAsync(memory, stream_->get()), "GPU memory");
+  const ServiceStream::Use use(*stream_);
+  (void)cuda_status(cudaFreeAsync(memory, use.get()), "GPU memory");
 }
 
 }  // namespace sluice::memory

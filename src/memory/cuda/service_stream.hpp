@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include "sluice/status.hpp"
 
@@ -14,17 +15,27 @@ namespace sluice::memory {
 /// of one process should have all but one for their calls. No kernel that waits for others runs there.
 class ServiceStream {
  public:
+  /// The stream, for one thread at a time: from what it queues until it has come.
+  class Use {
+   public:
+    explicit Use(ServiceStream& of) : lock_(of.mutex_), stream_(of.stream_) {}
+    CUstream_st* get() const noexcept { return stream_; }
+
+   private:
+    std::lock_guard<std::mutex> lock_;
+    CUstream_st* stream_;
+  };
+
   static Result<std::shared_ptr<ServiceStream>> of(int device);
   ~ServiceStream();
   ServiceStream(const ServiceStream&) = delete;
   ServiceStream& operator=(const ServiceStream&) = delete;
 
-  CUstream_st* get() const noexcept { return stream_; }
-
  private:
   explicit ServiceStream(int device) noexcept : device_(device) {}
 
   int device_;
+  std::mutex mutex_;
   CUstream_st* stream_ = nullptr;
 };
 
