@@ -27,24 +27,34 @@ using std::chrono::duration_cast;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
+struct Circumstances {
+  int tokens;
+  int hidden;
+  bool surviving = false;  // Surviving weights are asked for.
+  Mode mode = Mode::latency;
+  bool weights =
+      false;  // Given to combine: a rank that is late with its sums is late with these, too.
+};
+
 /// One trial's calls by one rank. What a rank's experts answer is one bit, so a sum says whose answers are in it.
 class Trial {
  public:
-  Trial(Communicator& communicator, int rank, int tokens, int hidden)
+  Trial(Communicator& communicator, int rank, const Circumstances& circumstances)
       : communicator_(communicator),
         rank_(rank),
-        tokens_(tokens),
-        hidden_(hidden),
-        x_(DType::bf16, {tokens, hidden}),
-        ids_(DType::i32, {tokens, kTopk}),
-        weights_(DType::f32, {tokens, kTopk}),
-        slab_(DType::bf16, {kExperts / kRanks, kRanks * tokens, hidden}),
-        out_(DType::bf16, {tokens, hidden}),
-        surviving_(DType::f32, {tokens}),
+        circumstances_(circumstances),
+        tokens_(circumstances.tokens),
+        hidden_(circumstances.hidden),
+        x_(DType::bf16, {tokens_, hidden_}),
+        ids_(DType::i32, {tokens_, kTopk}),
+        weights_(DType::f32, {tokens_, kTopk}),
+        slab_(DType::bf16, {kExperts / kRanks, kRanks * tokens_, hidden_}),
+        out_(DType::bf16, {tokens_, hidden_}),
+        surviving_(DType::f32, {tokens_}),
         report_(support::place().allocate(sizeof(Report))),
         memory_(DType::u8, {static_cast<std::int64_t>(communicator.handle_bytes())}) {
     std::memset(x_.view().data, 0, x_.bytes());
-    route_everywhere(tokens, static_cast<std::int32_t*>(ids_.view().data),
+    route_everywhere(tokens_, static_cast<std::int32_t*>(ids_.view().data),
                      static_cast<float*>(weights_.view().data));
     new (report_.get()) Report();
   }
@@ -56,8 +66,10 @@ class Trial {
     DispatchOutputs outputs;
     outputs.rows = slab_.view();
     outputs.handle = Handle(memory_.view().data, memory_.bytes(), Device::cuda);
-    const Received received =
-        communicator_.dispatch(x_.view(), ids_.view(), weights_.view(), options, outputs);
+    const Received received = communicator_.dispatch(
+        x_.view(), ids_.view(),
+        circumstances_.weights ? ConstTensorView() : ConstTensorView(weights_.view()), options,
+        outputs);
     handle_ = received.handle;
     support::place().finish();
     const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(1 << rank_));
@@ -66,15 +78,16 @@ class Trial {
     return received.status.ok();
   }
 
-  bool combine(milliseconds deadline, bool with_weights) {
+  bool combine(milliseconds deadline) {
     CombineOptions options;
     options.stream = support::place().stream();
     options.deadline = deadline;
+    if (circumstances_.weights) options.weights = weights_.view();
     CombineOutputs outputs;
     outputs.out = out_.view();
     outputs.renormalize = false;
     outputs.report = static_cast<Report*>(report_.get());
-    if (with_weights) outputs.surviving_weight = surviving_.view();
+    if (circumstances_.surviving) outputs.surviving_weight = surviving_.view();
     const CombineTicket ticket = communicator_.send_combine(slab_.view(), handle_, options);
     outputs.stream = options.stream;
     const CombineResult result = communicator_.receive_combine(ticket, outputs);
@@ -82,7 +95,7 @@ class Trial {
     return result.status.ok();
   }
 
-  void check(bool with_weights, Timing& timing, support::Findings& findings) const {
+  void check(Timing& timing, support::Findings& findings) const {
     const Report& report = *static_cast<const Report*>(report_.get());
     std::int64_t lost = 0;
     int with = 0;
@@ -105,7 +118,7 @@ class Trial {
       }
       const int routes = std::popcount(static_cast<unsigned>(answered));
       lost += kTopk - routes;
-      if (with_weights) {
+      if (circumstances_.surviving) {
         const float surviving = static_cast<const float*>(surviving_.view().data)[token];
         if (surviving != static_cast<float>(routes)) {
           findings.add("token " + std::to_string(token) + " of " + std::to_string(routes) +
@@ -135,6 +148,7 @@ class Trial {
 
   Communicator& communicator_;
   int rank_;
+  Circumstances circumstances_;
   int tokens_;
   int hidden_;
   support::Tensor x_, ids_, weights_, slab_, out_, surviving_;
@@ -143,41 +157,44 @@ class Trial {
   Handle handle_;
 };
 
-void run_trial(World& world, int tokens, int hidden, bool with_weights, Timing& timing,
+void run_trial(World& world, const Circumstances& circumstances, Timing& timing,
                support::Findings& findings) {
   const int rank = world.rank();
   CommunicatorOptions options;
   options.layout = Layout::expert_slab;
+  options.mode = circumstances.mode;
   // Slowly, so that the deadline is more often in the middle.
   if (rank == kLate) options.block_limit = 1;
   support::place().adapt(options);
-  Result<Communicator> communicator =
-      Communicator::create(world, {kExperts, kTopk, hidden, tokens}, options);
+  Result<Communicator> communicator = Communicator::create(
+      world, {kExperts, kTopk, circumstances.hidden, circumstances.tokens}, options);
   if (!communicator) return findings.add(communicator.status().to_string());
-  Trial trial(*communicator, rank, tokens, hidden);
+  Trial trial(*communicator, rank, circumstances);
   if (!trial.dispatch()) findings.add("dispatch failed");
   timing.all.arrive_and_wait();
   const bool late = rank == kLate && timing.wait.count() > 0;
   if (late) std::this_thread::sleep_for(timing.wait);
-  if (!trial.combine(late ? kDeadline * 20 : kDeadline, with_weights))
-    findings.add("combine failed");
-  if (rank != kLate) trial.check(with_weights, timing, findings);
+  // Without its weights nobody answers it: it waits until its own deadline.
+  const milliseconds longer = kDeadline * (circumstances.weights ? 3 : 20);
+  if (!trial.combine(late ? longer : kDeadline)) findings.add("combine failed");
+  // Who has given the late one up may have had no weights of it: then it gets no sums of theirs, rather than wrong ones.
+  if (rank != kLate || circumstances.weights) trial.check(timing, findings);
   timing.all.arrive_and_wait();
   if (rank == 0) timing.adapt();
   timing.all.arrive_and_wait();
 }
 
-void run_trials(int trials, int tokens, int hidden, bool with_weights, Timing& timing) {
+void run_trials(int trials, const Circumstances& circumstances, Timing& timing) {
   EXPECT_EQ(findings_of_trials(trials,
                                [&](World& world, support::Findings& findings) {
-                                 run_trial(world, tokens, hidden, with_weights, timing, findings);
+                                 run_trial(world, circumstances, timing, findings);
                                }),
             "");
 }
 
-void expect_whole_tokens(int tokens, int hidden, bool with_weights) {
+void expect_whole_tokens(const Circumstances& circumstances) {
   Timing timing;
-  run_trials(kTrials, tokens, hidden, with_weights, timing);
+  run_trials(kTrials, circumstances, timing);
   std::printf(
       "in %d trials, %d times a rank had tokens with the late one and others without; "
       "it came %.3f ms late\n",
@@ -186,36 +203,45 @@ void expect_whole_tokens(int tokens, int hidden, bool with_weights) {
 
 #if SLUICE_CUDA_SIMULATED
 /// A rank that dies, or is frozen, while it sends: of every record some pieces come.
-void expect_lost_tokens(int tokens, int hidden, bool with_weights) {
+void expect_lost_tokens(const Circumstances& circumstances) {
   Timing timing;
   timing.wait = {};
   const auto answer = std::bit_cast<std::uint32_t>(static_cast<float>(1 << kLate));
   gpu_simulator::lost_word = answer >> 16 | (answer & 0xFFFF0000U);
-  run_trials(1, tokens, hidden, with_weights, timing);
+  run_trials(1, circumstances, timing);
   gpu_simulator::lost_word = 0;
   // Not all: where a record was not looked at in time, nothing of it was taken, and the other answers stay.
-  EXPECT_LT(timing.answered, (kRanks - 1) * tokens);
+  EXPECT_LT(timing.answered, (kRanks - 1) * circumstances.tokens);
 }
 
 TEST(CudaLate, PartsOfFewTokens) {
-  expect_lost_tokens(8, 2048, false);
+  expect_lost_tokens({8, 2048});
 }
 TEST(CudaLate, PartsOfFewTokensWithSurvivingWeights) {
-  expect_lost_tokens(8, 2048, true);
+  expect_lost_tokens({8, 2048, true});
 }
 TEST(CudaLate, PartsOfManyTokens) {
-  expect_lost_tokens(80, 1024, false);
+  expect_lost_tokens({80, 1024});
 }
 #endif
 
 TEST(CudaLate, FewTokens) {
-  expect_whole_tokens(8, 8192, false);
+  expect_whole_tokens({8, 8192});
 }
 TEST(CudaLate, FewTokensWithSurvivingWeights) {
-  expect_whole_tokens(8, 8192, true);
+  expect_whole_tokens({8, 8192, true});
 }
 TEST(CudaLate, ManyTokens) {
-  expect_whole_tokens(80, 2048, false);
+  expect_whole_tokens({80, 2048});
+}
+TEST(CudaLate, ThroughputMode) {
+  expect_whole_tokens({80, 2048, true, Mode::throughput});
+}
+TEST(CudaLate, WithWeights) {
+  expect_whole_tokens({8, 2048, false, Mode::latency, true});
+}
+TEST(CudaLate, ThroughputModeWithWeights) {
+  expect_whole_tokens({80, 2048, false, Mode::throughput, true});
 }
 
 }  // namespace

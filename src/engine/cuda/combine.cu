@@ -303,18 +303,6 @@ template <int kSpan, bool kWeights, bool kManyRanks, bool kRecords>
 constexpr Kernel common_kernel =
     combine_kernel<CombineTraits<2, 2, kSpan, false, true, kWeights, kManyRanks>, kRecords>;
 
-/// Common calls have kernels of their own, from which all that is rare is left out.
-bool is_common(const CombineArgs& a) {
-  const auto short_rows = [](const Grid& grid) {
-    return grid.row_stride >= 0 && grid.row_stride <= std::numeric_limits<std::int32_t>::max();
-  };
-  return short_rows(a.y) && short_rows(a.out) && a.aligned && a.halves.send && a.halves.receive &&
-         !a.refused && a.handle != nullptr && !a.drop && !a.single && !a.plain_sum &&
-         a.row_weights == nullptr && a.extras == 0 && a.surviving_weight == nullptr &&
-         a.weights_home == nullptr && a.y.slab_rows == 0 && a.y_dtype == DType::bf16 &&
-         a.codec == DType::bf16 && a.out_dtype == DType::bf16;
-}
-
 template <int kSpan, bool kRecords>
 Kernel common_kernel_for(const CombineArgs& a) {
   if (a.geometry.ranks > kRanksAtOnce) {
@@ -335,7 +323,7 @@ struct Choice {
   int shared_bytes = 0;
 };
 Choice choose(const CombineArgs& a) {
-  if (is_common(a)) {
+  if (is_common(a) && a.halves.send && a.halves.receive) {
     // Few tokens: small pieces for many warps. Many: not many more pieces than warps.
     const bool records = a.geometry.recording.words != nullptr;
     if (a.many) {
@@ -358,6 +346,16 @@ Choice choose(const CombineArgs& a) {
 }
 
 }  // namespace
+
+bool is_common(const CombineArgs& a) {
+  const auto short_rows = [](const Grid& grid) {
+    return grid.row_stride >= 0 && grid.row_stride <= std::numeric_limits<std::int32_t>::max();
+  };
+  return short_rows(a.y) && short_rows(a.out) && a.aligned && !a.refused && a.handle != nullptr &&
+         !a.drop && !a.single && !a.plain_sum && a.row_weights == nullptr && a.extras == 0 &&
+         a.surviving_weight == nullptr && a.weights_home == nullptr && a.y.slab_rows == 0 &&
+         a.y_dtype == DType::bf16 && a.codec == DType::bf16 && a.out_dtype == DType::bf16;
+}
 
 int launch_combine(const CombineArgs& args, const Launch& launch) {
   const Choice choice = choose(args);

@@ -113,6 +113,8 @@ template <int kBytes, int kSpan>
 struct Elements {
   static constexpr int kElementBytes = kBytes;
   static constexpr int kWords = kBytes / 2;
+  static constexpr int kVectors = kSpan * kWords;
+  static constexpr int kElements = kSpan * kStepElements;
   uint4 word[kSpan][kWords];
 
   __device__ __forceinline__ void load(const std::byte* at, int element, int hidden, bool aligned) {
@@ -152,14 +154,28 @@ struct Elements {
     each<false>(element, hidden,
                 [&](int j, int i, int byte) { word[j][i] = load_packet(at + byte); });
   }
-  /// The same in shared memory, where all of a piece may be read.
-  __device__ __forceinline__ void read(const std::byte* at) {
+  /// Brings a piece to shared memory, where lanes have 16 bytes in turn; to: of this lane. Of a row that has `left` elements from
+  /// `piece` on no more than those.
+  static __device__ __forceinline__ void bring(SharedAt to, const std::byte* piece, int left,
+                                               int lane) {
+    const int element = lane * kLaneElements;
+    const std::byte* const at = piece + element * kBytes;
+    const auto copy = [&](int j, int i, int byte) {
+      copy_async(to + (j * kWords + i) * 32 * 16, at + byte);
+    };
+    // Not one by one where all are there.
+    if (left >= kElements) {
+      each<true>(0, kElements, copy);
+    } else {
+      each<true>(element, left, copy);
+    }
+  }
+  /// What was brought there.
+  __device__ __forceinline__ void read(SharedAt at) {
 #pragma unroll
     for (int j = 0; j < kSpan; ++j) {
 #pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        word[j][i] = *reinterpret_cast<const uint4*>(at + j * kStepElements * kBytes + i * 16);
-      }
+      for (int i = 0; i < kWords; ++i) word[j][i] = load_shared(at + (j * kWords + i) * 32 * 16);
     }
   }
   __device__ __forceinline__ void push(std::byte* at, int element, int hidden) const {
@@ -277,11 +293,8 @@ __device__ __forceinline__ float await_weight(const Combine& c, int home, int to
   uint4 v = load_packet(at);  // Pairs with send_weights_to() of home.
   while (!__all_sync(~0U, v.x == c.tag)) {
     if (patience.weary()) {
-      // In throughput mode there are stages, and the cell of combine comes last of all.
-      const bool first = c.g.layout.shape().stages != 0 && !mutant(KernelMutant::last_cell_awaited);
-      const protocol::CellKind kind =
-          first ? protocol::CellKind::weights : protocol::CellKind::combine;
-      const uint4 packet = load_packet(in_at(c.g, home, c.g.layout.cell(kind, c.bank)));
+      const uint4 packet =
+          load_packet(in_at(c.g, home, c.g.layout.cell(protocol::CellKind::combine, c.bank)));
       PeerCell cell;
       cell.read(packet, c.signature);
       const bool none = packet.x == c.tag && (cell.refused || cell.mismatched);
@@ -314,16 +327,21 @@ struct HomeToken {
   std::uint32_t answered = 0;
 };
 
-/// A token, and the ranks that it went to. Of a handle that may be another's: ids of no expert are none.
-__device__ __forceinline__ HomeToken read_token(const Combine& c, int token, int lane,
-                                                std::uint32_t& ranks) {
+/// A token whose routes lead to these experts, lane k's to `expert`, and the ranks that it went to. Of a handle that may be
+/// another's: ids of no expert are none.
+__device__ __forceinline__ HomeToken token_of(const Combine& c, int expert, std::uint32_t& ranks) {
   HomeToken home;
-  if (lane < c.g.top_k) home.expert = c.handle.topk_ids()[token * c.g.top_k + lane];
-  if (home.expert >= c.g.experts) home.expert = -1;
+  home.expert = expert < c.g.experts ? expert : -1;
   if (home.expert >= 0) home.owner = owner_of(c.g, home.expert).rank;
   home.expected = lanes_with(home.expert >= 0);
   ranks = __reduce_or_sync(~0U, home.owner >= 0 ? 1U << home.owner : 0U);
   return home;
+}
+__device__ __forceinline__ HomeToken read_token(const Combine& c, int token, int lane,
+                                                std::uint32_t& ranks) {
+  int expert = -1;
+  if (lane < c.g.top_k) expert = c.handle.topk_ids()[token * c.g.top_k + lane];
+  return token_of(c, expert, ranks);
 }
 
 /// Lane k: the weight of route k, given to combine or else to its dispatch.

@@ -177,43 +177,78 @@ __device__ __forceinline__ bool is_weighted(const Combine& c) {
          (Traits::kCommon || !c.a.plain_sum);
 }
 
-/// What comes before the rows of a record's piece: its weights, if they come from home, and, with the first
-/// piece, the answer: which routes are in the record. Returns whether it is sent at all.
+/// What home is told of a record, in a packet { tag, routes, signature, rows }: which of its routes are in the sum,
+/// and which have a row.
+struct Answer {
+  std::uint32_t routes;
+  std::uint32_t rows;
+
+  __device__ __forceinline__ void store(const Combine& c, int home, int token) const {
+    store_packet(out_at(c.g, home, c.g.layout.answer(c.bank, token)),
+                 make_uint4(c.tag, routes, c.signature, rows));
+  }
+};
+
+/// Whether a record is sent at all.
+__device__ __forceinline__ bool is_sent(const Combine& c, const Record& record) {
+  return record.home >= 0 && ((c.block.suspects >> record.home) & 1U) == 0;
+}
+
+/// Whether home was given up while its weights were awaited: then a sum without them must not be taken for one. After
+/// weigh_record(), by a warp, whose lanes may not see it at the same time.
+__device__ __forceinline__ bool is_given_up(const Combine& c, const Record& record,
+                                            const Patience& patience) {
+  if (!patience.was_weary() || mutant(KernelMutant::weights_not_missed)) return false;
+  return __any_sync(~0U, ((suspects_by_now(c.g) >> record.home) & 1U) != 0);
+}
+
+/// The weights of a record: from home, if they come from there, and those of duplicates merged.
+template <typename Traits, bool kRecords>
+__device__ __forceinline__ Answer weigh_record(const Combine& c, Record& record, int index,
+                                               Patience& patience, Recorder<kRecords>& recorder,
+                                               int lane) {
+  const CombineArgs& a = c.a;
+  const bool weighted = is_weighted<Traits>(c);
+  if (!mutant(KernelMutant::given_weights_ignored) && Traits::kWeights &&
+      (Traits::kCommon || (!Traits::kSingle && a.weights_given)) && weighted) {
+    record.weight = await_weight(c, record.home, record.token, patience, lane);
+    recorder.mark(Phase::wait);
+  }
+  const std::uint32_t stored = lanes_with(record.row >= 0);
+  Answer answer{stored, stored};
+  if (lanes_with(record.row == Handle::kRowDuplicate) != 0) {
+    const Merged merged = merge_routes(c.handle.local_ids() + index * c.g.top_k, c.g.top_k,
+                                       record.row, record.weight);
+    record.weight = merged.weight;
+    answer.routes = merged.answered;
+  }
+  if (!weighted) record.weight = 1.0F;
+  return answer;
+}
+
+/// The weights of a row of rank_major, home.
+__device__ __forceinline__ void send_row_weights(const Combine& c, const Record& record, int lane) {
+  const CombineArgs& a = c.a;
+  float value = 0.0F;
+  if (record.row >= 0) {  // The record's own.
+    value = a.row_weights[record.row * a.row_weights_stride[0] + lane * a.row_weights_stride[1]];
+  }
+  send_weights_to(c, out_at(c.g, record.home, c.g.layout.row_weight(c.bank, record.token)), value,
+                  lane);
+}
+
+/// What comes before the rows of a record's piece: its weights and, with the first piece, the answer. Returns
+/// whether it is sent at all.
 template <typename Traits, bool kRecords>
 __device__ __forceinline__ bool begin_record(const Combine& c, Record& record, int index, int step,
                                              Patience& patience, Recorder<kRecords>& recorder,
                                              int lane) {
-  const CombineArgs& a = c.a;
-  const Geometry& g = c.g;
-  const int home = record.home;
-  const int token = record.token;
-  if (home < 0 || ((c.block.suspects >> home) & 1U) != 0) return false;
-  const bool weighted = is_weighted<Traits>(c);
-  if (!mutant(KernelMutant::given_weights_ignored) && Traits::kWeights &&
-      (Traits::kCommon || (!Traits::kSingle && a.weights_given)) && weighted) {
-    record.weight = await_weight(c, home, token, patience, lane);
-    recorder.mark(Phase::wait);
-  }
-  const std::uint32_t stored = lanes_with(record.row >= 0);
-  std::uint32_t answered = stored;
-  if (lanes_with(record.row == Handle::kRowDuplicate) != 0) {
-    const Merged merged =
-        merge_routes(c.handle.local_ids() + index * g.top_k, g.top_k, record.row, record.weight);
-    record.weight = merged.weight;
-    answered = merged.answered;
-  }
-  if (!weighted) record.weight = 1.0F;
-
-  if (step == 0 && lane == 0) {
-    store_packet(out_at(g, home, g.layout.answer(c.bank, token)),
-                 make_uint4(c.tag, answered, c.signature, stored));
-  }
-  if (!Traits::kCommon && step == 0 && a.row_weights != nullptr) {
-    float value = 0.0F;
-    if (record.row >= 0) {  // Of rank_major: the record's own row.
-      value = a.row_weights[record.row * a.row_weights_stride[0] + lane * a.row_weights_stride[1]];
-    }
-    send_weights_to(c, out_at(g, home, g.layout.row_weight(c.bank, token)), value, lane);
+  if (!is_sent(c, record)) return false;
+  const Answer answer = weigh_record<Traits>(c, record, index, patience, recorder, lane);
+  if (Traits::kWeights && is_given_up(c, record, patience)) return false;
+  if (step == 0 && lane == 0) answer.store(c, record.home, record.token);
+  if (!Traits::kCommon && step == 0 && c.a.row_weights != nullptr) {
+    send_row_weights(c, record, lane);
   }
   return true;
 }

@@ -371,7 +371,6 @@ class CudaEngine final : public Engine {
     Desk desk = resources_.desks[place_of(number)];
     desk.own = own;
     constexpr int kKind = std::is_same_v<Args, DispatchArgs> ? 0 : 1;
-    desk.arrivals += kKind;
     desk.done += kKind * Desk::kHalves;
     if constexpr (std::is_same_v<Args, DispatchArgs>) {
       return launch_throughput_dispatch(args, desk, launch);

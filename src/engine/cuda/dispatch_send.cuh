@@ -50,13 +50,12 @@ struct Fp8Encoder {
     }
   }
   /// The same of a unit in shared memory, where all of it may be read: what is behind the row's end counts as zero.
-  static __device__ void read(const std::byte* shared, int elements, int lane, Source& source) {
+  static __device__ void read(SharedAt shared, int elements, int lane, Source& source) {
 #pragma unroll
     for (int i = 0; i < kInput; ++i) {
       source.words[i] = make_uint4(0, 0, 0, 0);
       if (lane * kElements < elements) {
-        source.words[i] =
-            *reinterpret_cast<const uint4*>(shared + lane * kElements * kInput + 16 * i);
+        source.words[i] = load_shared(shared + lane * kElements * kInput + 16 * i);
       }
     }
   }

@@ -33,9 +33,11 @@
   EACH(any_arrival_taken)     /* Throughput: a cell of any operation is taken for the awaited one. */ \
   EACH(place_ignored)         /* Throughput: rows are pulled from the stage, wherever they lie. */ \
   EACH(readers_not_awaited)   /* Throughput: who reads rows in place is not waited for. */ \
-  EACH(last_cell_awaited)     /* Throughput: who waits for weights looks at a cell that comes after them. */ \
+  EACH(weights_not_missed)    /* Sums are sent without the weights of a home that was given up. */ \
+  EACH(answered_too_early)    /* Throughput: a record's answer does not wait for its row. */ \
   EACH(accusation_ignored)    /* Throughput: rows count that may have been overwritten. */ \
   EACH(slot_not_awaited)      /* Throughput: rows come into shared memory that others have not left. */ \
+  EACH(pieces_not_awaited)    /* Throughput: rows are summed before they are in shared memory. */ \
   EACH(ring_left_early)       /* Throughput: a warp ends before the rows that it copies are there. */ \
   EACH(given_scales_left)     /* Throughput: scales of rows that are encoded already are not staged. */ \
   EACH(refusal_counted)       /* The host is told of rows that a refused dispatch did not bring. */

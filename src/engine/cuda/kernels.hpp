@@ -315,6 +315,8 @@ int launch_dispatch(const DispatchArgs& args, const Launch& launch);
 int launch_row_counts(const DispatchArgs& args, const Launch& launch);
 int load_row_counts_kernel();
 int launch_combine(const CombineArgs& args, const Launch& launch);
+/// Whether a combine, or a half of one, is of those that have kernels of their own, from which all that is rare is left out.
+bool is_common(const CombineArgs& args);
 /// The kernel of a launch, and what decides how many of its blocks fit on one multiprocessor.
 struct Footprint {
   const void* kernel = nullptr;

@@ -38,17 +38,32 @@ __device__ __forceinline__ void store_packet(void* at, uint4 v) {
       : "memory");
 }
 
-/// Pairs with store_packet() of a peer, or of this rank.
-__device__ __forceinline__ uint4 load_packet(const void* at) {
+template <bool kAcquire>
+__device__ __forceinline__ uint4 load_packet_as(const void* at) {
   linger(kLingersPerLoad);
   std::uint64_t low = 0;
   std::uint64_t high = 0;
-  asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
-               : "=l"(low), "=l"(high)
-               : "l"(at)
-               : "memory");
+  if constexpr (kAcquire) {
+    asm volatile("{ .reg .b128 q; ld.acquire.sys.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
+                 : "=l"(low), "=l"(high)
+                 : "l"(at)
+                 : "memory");
+  } else {
+    asm volatile("{ .reg .b128 q; ld.relaxed.sys.global.b128 q, [%2]; mov.b128 {%0, %1}, q; }"
+                 : "=l"(low), "=l"(high)
+                 : "l"(at)
+                 : "memory");
+  }
   return make_uint4(static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
                     static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32));
+}
+/// Pairs with store_packet() of a peer, or of this rank.
+__device__ __forceinline__ uint4 load_packet(const void* at) {
+  return load_packet_as<false>(at);
+}
+/// The same, and what the peer did before its fence is seen afterwards.
+__device__ __forceinline__ uint4 load_packet_acquire(const void* at) {
+  return load_packet_as<true>(at);
 }
 
 __device__ __forceinline__ std::uint64_t load_relaxed(const std::uint64_t* at) {
@@ -136,13 +151,42 @@ __device__ __forceinline__ void prefetch(const void* at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 
+/// An address in shared memory as copies take it.
+using SharedAt = std::uint32_t;
+/// Worked out once: from a pointer the compiler does it again for every use.
+__device__ __forceinline__ SharedAt shared_at(const void* shared) {
+  auto at = static_cast<SharedAt>(__cvta_generic_to_shared(shared));
+  asm volatile("" : "+r"(at));
+  return at;
+}
+__device__ __forceinline__ uint4 load_shared(SharedAt at) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(at)
+               : "memory");
+  return v;
+}
+
 /// Copies 16 bytes to shared memory, sometime before await_copies() of the same thread.
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
   const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
 }
+__device__ __forceinline__ void copy_async(SharedAt to, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+}
 __device__ __forceinline__ void await_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
+}
+/// Makes a group of this thread's copies since the last one.
+__device__ __forceinline__ void close_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Waits until this thread may read what its groups have brought, but for the latest kGroups.
+template <int kGroups>
+__device__ __forceinline__ void await_copies_but() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
 }
 
 /// The copy engine of a multiprocessor, on Hopper and later: whole rows between global and shared memory, multiples of
@@ -155,50 +199,45 @@ __device__ __forceinline__ std::uint64_t evict_first() {
 #endif
   return policy;
 }
-/// Before any use of the barrier; the warp then meets.
-__device__ __forceinline__ void prepare_arrival(std::uint64_t* barrier) {
+/// barrier: of 8 bytes. Before any use of it; the warp then meets.
+__device__ __forceinline__ void prepare_arrival(SharedAt barrier) {
 #if __CUDA_ARCH__ >= 900
-  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier));
-  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(at) : "memory");
+  asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barrier) : "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 /// Into shared memory. Pairs with arrived().
-__device__ __forceinline__ void bring(void* shared, const void* global, int bytes,
-                                      std::uint64_t* barrier) {
+__device__ __forceinline__ void bring(SharedAt to, const void* global, int bytes,
+                                      SharedAt barrier) {
 #if __CUDA_ARCH__ >= 900
-  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier));
-  const auto to = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   const std::uint64_t policy = evict_first();
   asm volatile(
-      "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(at),
+      "{ .reg .b64 state; mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1; }" ::"r"(barrier),
       "r"(bytes)
       : "memory");
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
       "[%1], "
       "%2, [%3], %4;" ::"r"(to),
-      "l"(global), "r"(bytes), "r"(at), "l"(policy)
+      "l"(global), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 #endif
 }
 /// Whether the barrier's bring() of this parity (0 for the first, 1 for the second, ...) has come. Acquire.
-__device__ __forceinline__ bool arrived(const std::uint64_t* barrier, unsigned parity) {
+__device__ __forceinline__ bool arrived(SharedAt barrier, unsigned parity) {
   std::uint32_t is = 1;
 #if __CUDA_ARCH__ >= 900
-  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier));
   asm volatile(
       "{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
       : "=r"(is)
-      : "r"(at), "r"(parity)
+      : "r"(barrier), "r"(parity)
       : "memory");
 #endif
   return is != 0;
 }
 /// Out of shared memory, of what bring() has brought.
-__device__ __forceinline__ void take_out(void* global, const void* shared, int bytes) {
+__device__ __forceinline__ void take_out(void* global, SharedAt from, int bytes) {
 #if __CUDA_ARCH__ >= 900
-  const auto from = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   const std::uint64_t policy = evict_first();
   asm volatile(
       "cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(
@@ -228,10 +267,14 @@ __device__ __forceinline__ void await_groups() {
 #endif
 }
 /// Orders ordinary accesses before the copies that follow.
-__device__ __forceinline__ void fence_copies() {
+__device__ __forceinline__ void order_copies() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async;" ::: "memory");
 #endif
+}
+/// The same, before a kernel's first.
+__device__ __forceinline__ void begin_copies() {
+  order_copies();
 }
 
 /// On which this thread runs.

@@ -28,9 +28,10 @@ void each_array(const EngineConfig& config, Desk& desk, Visit visit) {
   visit(desk.ids, routes);
   visit(desk.weights, routes);
   visit(desk.bad_routes, depth);
-  visit(desk.arrivals, wide(protocol::kKinds));
+  visit(desk.arrivals, std::size_t{1});
   visit(desk.first_rows, wide(config.ranks) * wide(config.local_experts()));
   visit(desk.done, wide(protocol::kKinds * Desk::kHalves));
+  visit(desk.notes, wide(Desk::kHalves));
 }
 
 }  // namespace sluice::engine::cuda

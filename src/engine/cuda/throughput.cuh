@@ -6,8 +6,8 @@
 #include "engine/cuda/recorder.cuh"
 #include "engine/cuda/throughput.hpp"
 
-/// Throughput mode: what all of its kernels do. The kernels of an operation follow one another on a stream, so what one
-/// has written the next one reads. One block of one kernel awaits the peers' cells, and decides for all who takes part.
+/// Throughput mode: what all of its kernels do. Those of a dispatch follow one another on a stream, so what one has
+/// written the next one reads; one block of one of them awaits the peers' cells, and decides for all who takes part.
 namespace sluice::engine::cuda {
 
 /// Which thread this is, and the number of its warp among all of the launch: neighbours are on different multiprocessors.
@@ -27,7 +27,7 @@ struct Seat {
 inline constexpr Halves kSendHalf{true, false};
 inline constexpr Halves kReceiveHalf{false, true};
 
-/// A kernel's part of one half of an operation: what it begins with, and ends with. By a whole block.
+/// A kernel's part of an operation, or of a half: what it begins with, and ends with. By a whole block.
 class Part {
  public:
   const Seat seat;
@@ -53,11 +53,6 @@ class Part {
   Halves half_;
   const Block& block_;
 };
-
-/// The peers that are given up by now: by the last block, after all others have acted on those that they knew.
-__device__ __forceinline__ std::uint32_t suspects_by_now(const Geometry& g) {
-  return *const_cast<const volatile std::uint32_t*>(&g.state->suspects);
-}
 
 /// Whether this block is the last one of its launch that has come here: then it sees what all have done, and so do
 /// peers that see what it stores afterwards. By a whole block, once in a kernel.
@@ -85,8 +80,8 @@ inline constexpr std::uint32_t kRecords = cell_word::kNothing - 1U;
 static_assert(kMaxTokens <= kRecords);
 }  // namespace throughput_word
 
-/// Tells the peers that all of this operation is where they look for it. word: of rank `lane`. By one warp of the last
-/// block. Pairs with await_arrivals().
+/// Tells the peers what comes of this operation; all that was done before is seen by who has seen the cell. word: of
+/// rank `lane`. By one warp. Pairs with read_cell().
 __device__ __forceinline__ void publish(const Geometry& g, protocol::CellKind kind, int bank,
                                         std::uint32_t tag, std::uint32_t word,
                                         std::uint32_t signature, int tokens, InPlace own,
@@ -110,6 +105,25 @@ struct Arrival {
   bool mismatched = false;
 };
 
+/// Of a rank's cell: whether it is of this operation, and what it says.
+__device__ __forceinline__ bool read_cell(const std::byte* at, std::uint32_t tag,
+                                          std::uint32_t signature, Arrival& arrival) {
+  const uint4 packet = load_packet(at);  // Pairs with publish() of the peer.
+  const uint4 rows = load_packet(at + window::kFormPacket * window::kPacketBytes);
+  const bool come = packet.x == tag && rows.x == tag;
+  if (!come && !mutant(KernelMutant::any_arrival_taken)) return false;
+  arrival.refused = (packet.y & cell_word::kRefused) != 0;
+  arrival.mismatched =
+      !arrival.refused && packet.z != signature && !mutant(KernelMutant::signature_ignored);
+  if (arrival.refused || arrival.mismatched) return true;
+  if ((packet.y & cell_word::kNothing) == 0) {
+    arrival.records = static_cast<int>(packet.y & throughput_word::kRecords);
+  }
+  arrival.tokens = static_cast<int>(packet.w);
+  arrival.rows = {rows.z | std::uint64_t{rows.w} << 32, rows.y};
+  return true;
+}
+
 /// Awaits the cells of all ranks, by one warp: lane r that of rank r. Whoever meets this warp at a barrier afterwards
 /// sees what came before the cells.
 __device__ __forceinline__ Arrival await_arrivals(const Geometry& g, protocol::CellKind kind,
@@ -124,30 +138,14 @@ __device__ __forceinline__ Arrival await_arrivals(const Geometry& g, protocol::C
     std::uint64_t began = 0;
     Patience patience(g, timeout_ns, began);
     WaitClock wait;
-    uint4 packet = load_packet(at);  // Pair with publish() of the peer.
-    uint4 rows = load_packet(at + window::kFormPacket * window::kPacketBytes);
-    while ((packet.x != tag || rows.x != tag) && waits && !arrival.missing &&
-           !mutant(KernelMutant::any_arrival_taken)) {
+    bool come = read_cell(at, tag, signature, arrival);
+    while (!come && waits && !arrival.missing) {
       arrival.missing = patience.spent(lane);
       wait.poll();
-      packet = load_packet(at);
-      rows = load_packet(at + window::kFormPacket * window::kPacketBytes);
+      come = read_cell(at, tag, signature, arrival);
     }
-    if (!mutant(KernelMutant::any_arrival_taken)) {
-      arrival.missing = packet.x != tag || rows.x != tag;
-    }
+    arrival.missing = !come;
     count_wait(g, lane, wait.ns());
-    if (!arrival.missing) {
-      arrival.refused = (packet.y & cell_word::kRefused) != 0;
-      arrival.mismatched = !arrival.refused && packet.z != signature;
-    }
-    if (!arrival.missing && !arrival.refused && !arrival.mismatched) {
-      if ((packet.y & cell_word::kNothing) == 0) {
-        arrival.records = static_cast<int>(packet.y & throughput_word::kRecords);
-      }
-      arrival.tokens = static_cast<int>(packet.w);
-      arrival.rows = {rows.z | std::uint64_t{rows.w} << 32, rows.y};
-    }
   }
   fence_system();
   __syncwarp();
@@ -190,6 +188,38 @@ __device__ __forceinline__ void await_readers(const Geometry& g, protocol::Kind 
   accuse(g, suspects | lanes_with(gave_up), lane);
   fence_system();
 }
+
+/// Numbers from 0 on, each of which one warp of a launch takes: a block that finds no room until late, or none, is not
+/// waited for. By whole warps.
+class Queue {
+ public:
+  /// next: in device memory, 0 when the launch begins.
+  __device__ __forceinline__ Queue(std::uint32_t* next, int lane) : next_(next), lane_(lane) {}
+
+  /// Of so many. One is asked for ahead.
+  __device__ __forceinline__ void open(int count) {
+    count_ = count;
+    ask();
+  }
+  /// The next one, or below zero: there is none.
+  __device__ __forceinline__ int take() {
+    const int number = __shfl_sync(~0U, ahead_, 0);
+    if (number >= count_) return -1;
+    ask();
+    return number;
+  }
+
+ private:
+  __device__ __forceinline__ void ask() {
+    if (lane_ == 0) ahead_ = static_cast<int>(min(atomicAdd(next_, 1U), kNone));
+  }
+
+  static constexpr unsigned kNone = 0x7FFFFFFFU;
+  std::uint32_t* next_;
+  int lane_;
+  int count_ = 0;
+  int ahead_ = 0;  // of lane 0
+};
 
 /// The tokens of this block: a part of all, in their order.
 struct Share {

@@ -3,7 +3,7 @@
 
 #include "engine/cuda/kernels.hpp"
 
-/// Throughput mode: what its kernels, of which an operation has several, leave for each other. docs/cuda-engine.md has
+/// Throughput mode: what its kernels, and blocks of one kernel, leave for each other. docs/cuda-engine.md has
 /// the protocol.
 namespace sluice::engine::cuda {
 
@@ -14,16 +14,27 @@ struct InPlace {
   std::uint32_t stride = 0;
 };
 
-/// What is known of an operation's peers once all of their cells have come, or will not.
+/// What is known of a dispatch's peers once all of their cells have come, or will not.
 struct Arrivals {
   std::uint32_t given;  // Ranks whose part counts.
   std::int32_t tokens[kPeersMax];
   std::int32_t
-      records[kPeersMax + 1];  // Where those of a source begin, in the order of the sources.
-  const std::byte*
-      rows[kPeersMax];  // Where those to be pulled begin; null: they are pushed (combine)
-  std::int64_t stride[kPeersMax];  // of these
-  unsigned long long lost_routes;  // combine
+      records[kPeersMax + 1];        // Where those of a source begin, in the order of the sources.
+  const std::byte* rows[kPeersMax];  // Where those to be pulled begin.
+  std::int64_t stride[kPeersMax];    // of these
+};
+
+/// What the warps of a combine leave for its last block, which sets it to zero.
+struct CombineNotes {
+  /// What warps take one by one.
+  enum Items { kWeights, kRecords, kTokens, kItems };
+
+  std::uint32_t next[kItems];
+  std::uint32_t missing;  // Sets of ranks.
+  std::uint32_t refused;
+  std::uint32_t mismatched;
+  unsigned long long lost_routes;
+  unsigned long long waited_ns[kPeersMax];  // By the warp that waited longest.
 };
 
 /// Device memory of one communicator. Halves of a kind follow one another, so one of each will do, but for what lies
@@ -39,10 +50,11 @@ struct Desk {
   float* weights = nullptr;
   std::uint32_t* bad_routes = nullptr;
   // receive halves
-  Arrivals* arrivals = nullptr;        // of a kind
+  Arrivals* arrivals = nullptr;        // dispatch
   std::int32_t* first_rows = nullptr;  // [R][L]: of a source's tokens with the expert
   // Of a kind.
   std::uint32_t* done = nullptr;  // [kHalves]: blocks of the launch that have done their part
+  CombineNotes* notes = nullptr;  // [kHalves]; whole combines use those of their receive half
   /// Where the windows of all ranks are mapped, and their registered memory.
   std::byte* windows[kPeersMax] = {};
   std::byte* heaps[kPeersMax] = {};

@@ -1,80 +1,144 @@
 // SPDX-License-Identifier: MIT
 #include "engine/cuda/throughput_combine_receive.cuh"
 
-/// combine in throughput mode: the expert's rank forms one partial sum per record and pushes it home, into the slot of
-/// home's token; home adds them once all have come. Three kernels: sums are pushed, and last the cells; one block
-/// awaits the peers' cells; tokens are summed.
+/// combine in throughput mode, one kernel: the expert's rank forms one partial sum per record and pushes it home,
+/// into the slot of home's token; home adds those of a token once they have come. A warp pushes until its token is complete, or
+/// nothing is left to push.
 namespace sluice::engine::cuda {
 namespace {
 
-using Kernel = void (*)(const CombineArgs, const Desk);
-struct Kernels {
-  Kernel push;
-  Kernel sum;
-};
-
-/// Steps of kStepElements that a warp does at once: with 7, rows of 7168 elements are four pieces.
-template <int kInput, int kCodec>
-constexpr int kSpan = kInput == 2 && kCodec == 2 ? 7 : 3;
-/// With `single`, rows are pushed one by one, in single steps.
-template <int kInput, int kCodec, bool kSingle>
-constexpr Kernels kernels{
-    push_kernel<CombineTraits<kInput, kCodec, kSingle ? 1 : kSpan<kInput, kCodec>, kSingle, false,
-                              true, true>>,
-    sum_kernel<CombineTraits<kInput, kCodec, kSpan<kInput, kCodec>, kSingle, false, true, true>>};
-
-int steps_of(const CombineArgs& a, int span) {
-  return (a.geometry.hidden + span * kStepElements - 1) / (span * kStepElements);
+/// Weights that were given to combine, to the ranks of their experts: before anybody waits for any.
+__device__ __forceinline__ void send_given_weights(const Combine& c, CombineNotes& notes,
+                                                   int lane) {
+  Queue queue(&notes.next[CombineNotes::kWeights], lane);
+  queue.open(min(c.a.tokens, c.a.weights_tokens));
+  for (int token = queue.take(); token >= 0; token = queue.take()) {
+    send_weights(c, read_given(c, token, lane), token, lane);
+  }
 }
 
-Kernels kernels_for(const CombineArgs& a) {
+template <typename Traits>
+__global__ void __launch_bounds__(kBlockThreads, 1)
+    combine_kernel(const __grid_constant__ CombineArgs a, const __grid_constant__ Desk desk) {
+  __shared__ Block block;
+  __shared__ PairRing ring;
+  const Geometry& g = a.geometry;
+  Part part(g, protocol::Kind::combine, a.halves, a.timeout_ns, block);
+  const Seat& seat = part.seat;
+  const int lane = seat.lane;
+  CombineNotes& notes = *desk.notes;
+  const Call call(a, desk);
+  const Combine sent = combine_of(a, call, block, block.sent);
+  const Combine received = combine_of(a, call, block, block.received);
+  PieceFeed<PairRing> pairs(ring, throughput_memory, seat.warp, lane);
+  const bool by_ring = a.aligned && desk.ring_bytes == PairRing::kBytes;
+  const SharedAt slots =
+      RowsFeed<typename Traits::Input>::slots_of(throughput_memory, seat.warp, lane);
+  if (a.halves.send && seat.place == 0) {
+    // Of `single`, rows are counted apart.
+    announce(sent, call, Traits::kSingle ? 0 : g.hidden * (a.codec == DType::f32 ? 4 : 2), lane);
+  }
+  bool pushes = a.halves.send && call.usable;
+  const bool sums = a.halves.receive && call.usable && !a.drop;
+  if (pushes && Traits::kWeights && !Traits::kSingle && a.weights_given && !a.plain_sum) {
+    send_given_weights(sent, notes, lane);
+  }
+  part.recorder.mark(Phase::count);
+  Sender<Traits> sender(sent, call, notes, slots, pairs, by_ring, lane);
+  Summer<Traits> summer(received, desk, slots, by_ring, lane);
+  if (pushes) sender.open();
+  if (sums) summer.open();
+#pragma unroll 1
+  while (pushes || summer.has_token()) {
+    const bool ready = summer.has_token() && summer.is_ready();
+    if (!ready && pushes) {
+      if (summer.has_token()) summer.ask();
+      pushes = sender.send_next();
+      if (!pushes) part.recorder.mark(Phase::put);
+      continue;
+    }
+    sender.settle();
+    if (!ready) summer.await();
+    summer.sum();
+  }
+  sender.settle();
+  summer.finish();
+  part.recorder.mark(Phase::sum);
+  if (a.halves.receive && seat.place == 0) {
+    const Arrival arrival =
+        await_arrivals(g, protocol::CellKind::combine, received.bank, received.tag,
+                       received.signature, block, a.timeout_ns, lane);
+    const std::uint32_t missing = lanes_with(arrival.missing);
+    const std::uint32_t refused = lanes_with(arrival.refused);
+    const std::uint32_t mismatched = call.usable ? lanes_with(arrival.mismatched) : 0;
+    if (lane == 0 && (missing | refused | mismatched) != 0) {
+      atomicOr(&notes.missing, missing);
+      atomicOr(&notes.refused, refused);
+      atomicOr(&notes.mismatched, mismatched);
+    }
+  }
+  if (is_last(desk.done)) {
+    if (a.halves.receive) end_receive<Traits>(a, desk, block, call, received, sums, seat);
+    __syncthreads();
+    if (threadIdx.x == 0) notes = CombineNotes{};
+  }
+  part.close_half();
+}
+
+using Kernel = void (*)(const CombineArgs, const Desk);
+
+/// Steps of kStepElements that a warp does at once: what fits into a slot of the ring.
+template <int kInput, int kCodec>
+constexpr int kSpan = kInput == 2 && kCodec == 2 ? 4 : 2;
+template <int kInput, int kCodec, bool kSingle>
+constexpr Kernel general_kernel = combine_kernel<
+    CombineTraits<kInput, kCodec, kSpan<kInput, kCodec>, kSingle, false, true, true>>;
+template <bool kWeights>
+constexpr Kernel common_kernel =
+    combine_kernel<CombineTraits<2, 2, kSpan<2, 2>, false, true, kWeights, true>>;
+
+Kernel kernel_for(const CombineArgs& a) {
+  if (is_common(a)) return a.weights_given ? common_kernel<true> : common_kernel<false>;
   const bool wide = a.y_dtype == DType::f32;
   if (a.codec == DType::f32) {
-    return a.single ? (wide ? kernels<4, 4, true> : kernels<2, 4, true>)
-                    : (wide ? kernels<4, 4, false> : kernels<2, 4, false>);
+    return a.single ? (wide ? general_kernel<4, 4, true> : general_kernel<2, 4, true>)
+                    : (wide ? general_kernel<4, 4, false> : general_kernel<2, 4, false>);
   }
-  return a.single ? (wide ? kernels<4, 2, true> : kernels<2, 2, true>)
-                  : (wide ? kernels<4, 2, false> : kernels<2, 2, false>);
+  return a.single ? (wide ? general_kernel<4, 2, true> : general_kernel<2, 2, true>)
+                  : (wide ? general_kernel<4, 2, false> : general_kernel<2, 2, false>);
 }
 
 }  // namespace
 
 int launch_throughput_combine(const CombineArgs& args, const Desk& desk, const Launch& launch) {
-  const Kernels kernels = kernels_for(args);
   CombineArgs a = args;
   const bool narrow = a.codec != DType::f32 && a.y_dtype != DType::f32;
-  const int span = narrow ? kSpan<2, 2> : kSpan<4, 4>;
-  a.steps_divisor = Divisor(steps_of(a, a.single ? 1 : span));
-  a.taken_divisor = Divisor(steps_of(a, span));
-  int error = 0;
-  const auto run = [&](Kernel kernel, int blocks, int shared) {
-    Launch own = launch;
-    own.blocks = blocks;
-    own.overlap = false;  // Blocks that wait for the kernel before would hold multiprocessors.
-    const int failed = launch_kernel(kernel, a, own, static_cast<std::size_t>(shared), desk);
-    if (error == 0) error = failed;
-  };
-  if (args.halves.send) run(kernels.push, launch.blocks, desk.ring_bytes);
-  if (args.halves.receive) {
-    run(await_kernel, 1, 0);
-    run(kernels.sum, launch.blocks, desk.ring_bytes);
-  }
-  return error;
+  const int step = (narrow ? kSpan<2, 2> : kSpan<4, 4>)*kStepElements;
+  a.taken_divisor = Divisor((a.geometry.hidden + step - 1) / step);
+  a.steps_divisor =
+      a.single ? Divisor((a.geometry.hidden + kStepElements - 1) / kStepElements) : a.taken_divisor;
+  Launch own = launch;
+  own.overlap = false;  // Blocks that wait for the kernel before would hold multiprocessors.
+  Desk of_halves = desk;
+  const Desk::Half half = a.halves.receive ? Desk::kReceive : Desk::kSend;
+  of_halves.notes += half;
+  of_halves.done += half;
+  return launch_kernel(kernel_for(a), a, own, static_cast<std::size_t>(desk.ring_bytes), of_halves);
 }
 
 int load_throughput_combine_kernels() {
-  int error = load_kernel(await_kernel, 0);
+  int error = cudaSuccess;
   for (const DType codec : {DType::bf16, DType::f32}) {
     for (const DType dtype : {DType::bf16, DType::f32}) {
-      for (const bool single : {false, true}) {
+      for (int bits = 0; bits < 8; ++bits) {
         CombineArgs args;
         args.codec = codec;
         args.y_dtype = dtype;
-        args.single = single;
-        const Kernels kernels = kernels_for(args);
-        for (const Kernel kernel : {kernels.push, kernels.sum}) {
-          if (error == cudaSuccess) error = load_kernel(kernel, throughput_ring_bytes());
-        }
+        args.single = (bits & 1) != 0;
+        args.aligned = (bits & 2) != 0;
+        args.weights_given = (bits & 4) != 0;
+        args.handle = reinterpret_cast<const std::byte*>(&args);  // Any.
+        if (error == cudaSuccess) error = load_kernel(kernel_for(args), throughput_ring_bytes());
       }
     }
   }

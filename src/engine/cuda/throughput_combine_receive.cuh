@@ -4,55 +4,49 @@
 #include "engine/cuda/combine_receive.cuh"
 #include "engine/cuda/throughput_combine_send.cuh"
 
-/// combine in throughput mode, receive half: the peers' cells are awaited; then every token is summed.
+/// combine in throughput mode, receive half: a token is summed by one warp once the answers of its ranks have come. A
+/// rank that is given up costs the tokens whose answers are not there then: every warp decides of its own.
 namespace sluice::engine::cuda {
 
-/// Awaits the cells of all ranks, and decides who takes part. One block.
-static __global__ void __launch_bounds__(kBlockThreads, 1)
-    await_kernel(const __grid_constant__ CombineArgs a, const __grid_constant__ Desk desk) {
-  __shared__ Block block;
-  const Geometry& g = a.geometry;
-  Part part(g, protocol::Kind::combine, kReceiveHalf, a.timeout_ns, block);
-  const Seat& seat = part.seat;
-  const int lane = seat.lane;
-  if (seat.warp != 0) return;
-  const Call call(a, desk);
-  const Combine c = combine_of(a, call, block, block.received);
-  const Arrival arrival = await_arrivals(g, protocol::CellKind::combine, c.bank, c.tag, c.signature,
-                                         block, a.timeout_ns, lane);
-  if (lane < g.ranks) {
-    const bool pulled = arrival.rows.stride != 0;
-    desk.arrivals->rows[lane] = pulled ? desk.heaps[lane] + arrival.rows.offset : nullptr;
-    desk.arrivals->stride[lane] = arrival.rows.stride;
+/// What the peers have announced: lane r knows of rank r.
+class Sources {
+ public:
+  __device__ __forceinline__ Sources(const Combine& c, const Desk& desk, int lane)
+      : heap_(desk.heaps[min(lane, c.g.ranks - 1)]), known_(lane >= c.g.ranks) {}
+
+  /// Once more, if it is not known yet.
+  __device__ __forceinline__ void look(const Combine& c, int lane) {
+    if (known_) return;
+    Arrival arrival;
+    known_ = read_cell(in_at(c.g, lane, c.g.layout.cell(protocol::CellKind::combine, c.bank)),
+                       c.tag, c.signature, arrival);
+    gives_ = arrival.records != 0;
+    stride_ = arrival.rows.stride;
+    heap_ += arrival.rows.offset;
   }
-  part.recorder.mark(Phase::wait);
-  part.recorder.finish(Role::worker);
-  const std::uint32_t missing = lanes_with(arrival.missing);
-  const std::uint32_t refused = lanes_with(arrival.refused);
-  const std::uint32_t mismatched = call.usable ? lanes_with(arrival.mismatched) : 0;
-  if (lane != 0) return;
-  const bool drop = !call.usable || a.drop;
-  desk.arrivals->given = drop ? 0 : ((1U << g.ranks) - 1U) & ~(missing | refused | mismatched);
-  desk.arrivals->lost_routes = 0;
-  if ((missing | refused | mismatched) != 0) {
-    add_totals(&g, protocol::Kind::combine, {}, {missing, refused, mismatched});
+  /// Whether an answer of this lane's rank may be awaited.
+  __device__ __forceinline__ bool may_answer() const { return !known_ || gives_; }
+  __device__ __forceinline__ bool gives() const { return known_ && gives_; }
+  __device__ __forceinline__ bool is_pulled() const { return gives() && stride_ != 0; }
+  /// In place.
+  __device__ __forceinline__ const std::byte* row(std::uint32_t number) const {
+    return heap_ + number * std::uint64_t{stride_};
   }
-  if (a.report == nullptr) return;
-  Report report;
-  report.missing.words[0] = missing;
-  report.refused.words[0] = refused;
-  report.mismatched.words[0] = mismatched;
-  *a.report = report;
-}
+
+ private:
+  const std::byte* heap_;  // Then: of the first row.
+  std::uint32_t stride_ = 0;
+  bool known_;
+  bool gives_ = false;
+};
 
 /// The partial sums of a token, of the ranks that have given theirs. Notes in `home` what was answered.
 struct PartialSums {
   std::uint32_t ranks;
   const std::byte* own;  // Lane r: where that of rank r lies, here or, in place, there.
 
-  __device__ __forceinline__ PartialSums(const Combine& c, const Arrivals& arrivals,
-                                         HomeToken& home, std::uint32_t asked, uint4 answer,
-                                         int token, int lane) {
+  __device__ __forceinline__ PartialSums(const Combine& c, const Sources& sources, HomeToken& home,
+                                         std::uint32_t asked, uint4 answer, int token, int lane) {
     const Geometry& g = c.g;
     const bool given = ((asked >> lane) & 1U) != 0 && answer.x == c.tag &&
                        answer.z == c.signature && answer.y != 0;
@@ -62,9 +56,7 @@ struct PartialSums {
     ranks = lanes_with(given);
     own = in_at(g, 0, g.layout.combine_row(c.bank, c.slot(token, 0))) +
           g.layout.lane(min(lane, g.ranks - 1));
-    if (given && arrivals.rows[lane] != nullptr) {
-      own = arrivals.rows[lane] + static_cast<int>(answer.w) * arrivals.stride[lane];
-    }
+    if (given && sources.is_pulled()) own = sources.row(answer.w);
   }
 };
 
@@ -106,18 +98,14 @@ __device__ __forceinline__ void sum_ranks(const Combine& c, const HomeToken& hom
 template <typename Traits>
 __device__ __forceinline__ void sum_by_ring(const Combine& c, const HomeToken& home,
                                             const PartialSums& sums, int token, int steps,
-                                            PieceFeed& feed, int lane) {
-  constexpr int kBytes = Traits::Output::kElementBytes;
-  static_assert(Traits::kStep * kBytes <= Ring::kSlotBytes);
-  RowsFeed pieces(feed, sums.own, sums.ranks, c.g.hidden * kBytes, Traits::kStep * kBytes);
+                                            SharedAt slots, int lane) {
+  RowsFeed<typename Traits::Output> pieces(slots, sums.own, sums.ranks, c.g.hidden, lane);
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     float sum[Traits::kSpan][kLaneElements] = {};
 #pragma unroll 1
     for (std::uint32_t left = sums.ranks; left != 0; left &= left - 1) {
-      typename Traits::Output packets;
-      packets.read(pieces.take() + lane * kLaneElements * kBytes);
-      add_packets<Traits>(c, packets, sum);
+      add_packets<Traits>(c, pieces.take(), sum);
     }
     finish_token<Traits>(c, home, token, step, sum, lane);
   }
@@ -167,109 +155,237 @@ __device__ __forceinline__ void bring_weights_home(const Combine& c, const HomeT
       come ? weight_in(v, lane) : 0.0F;
 }
 
-/// Sums this rank's tokens, from the `place`-th on every `warps`-th, over the ranks that are given. feed: or null.
+/// Sums a token over `ranks`, as their answers have it. Returns how many of its routes are lost. After a fence that comes
+/// after the answers. add(sums, steps): adds them, piece by piece; not called with `single`.
+template <typename Traits, typename Add>
+__device__ __forceinline__ int sum_token(const Combine& c, const Sources& sources, HomeToken& home,
+                                         std::uint32_t ranks, uint4 answer, int token, int lane,
+                                         const Add& add) {
+  const int steps = static_cast<int>(c.a.taken_divisor.divisor);
+  if constexpr (Traits::kSingle) {
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      float sum[Traits::kSpan][kLaneElements] = {};
+      home.answered = 0;
+      const int element = step * Traits::kStep + lane * kLaneElements;
+      add_chain<Traits>(c, home, ranks, answer, token, element, sum, lane);
+      finish_token<Traits>(c, home, token, step, sum, lane);
+    }
+  } else {
+    const PartialSums sums(c, sources, home, ranks, answer, token, lane);
+    add(sums, steps);
+  }
+  if (!Traits::kCommon && c.a.weights_home != nullptr) {
+    const bool come = answer.x == c.tag && answer.z == c.signature;
+    bring_weights_home(c, home, ranks & lanes_with(come), token, lane);
+  }
+  return __popc(home.expected & ~home.answered);
+}
+
+/// What a warp does of the receive half: it has a token, and sums it once that can be done.
 template <typename Traits>
-__device__ __forceinline__ void sum_tokens(const Combine& c, const Desk& desk, std::uint32_t given,
-                                           PieceFeed* feed, int place, int warps, int lane) {
-  const CombineArgs& a = c.a;
-  const Geometry& g = c.g;
-  const int steps = static_cast<int>(a.taken_divisor.divisor);
+class Summer {
+ public:
+  /// by_ring: whether rows can go through it.
+  __device__ __forceinline__ Summer(const Combine& c, const Desk& desk, SharedAt slots,
+                                    bool by_ring, int lane)
+      : c_(c),
+        notes_(*desk.notes),
+        slots_(slots),
+        by_ring_(by_ring),
+        sources_(c, desk, lane),
+        gone_(((c.block.suspects >> lane) & 1U) != 0),
+        lane_(lane),
+        queue_(&notes_.next[CombineNotes::kTokens], lane) {}
+
+  /// Takes the first token.
+  __device__ __forceinline__ void open() {
+    queue_.open(c_.a.tokens);
+    next_ = queue_.take();
+    ask_next();
+    claim();
+  }
+  __device__ __forceinline__ bool has_token() const { return token_ >= 0; }
+
+  /// Asks what has come by now for the token, to be looked at later.
+  __device__ __forceinline__ void ask() {
+    sources_.look(c_, lane_);
+    // Pairs with Pending::post() of the peer.
+    if (lane_ < c_.g.ranks) {
+      answer_ = load_packet_acquire(in_at(c_.g, lane_, c_.g.layout.answer(c_.bank, token_)));
+    }
+  }
+  /// Whether all that the token needs was there when it was asked for, or will not come.
+  __device__ __forceinline__ bool is_ready() const {
+    return !__any_sync(~0U, lacks(asked_ranks()) && !gone_);
+  }
+  /// Waits for it.
+  __device__ __forceinline__ void await() {
+    std::uint64_t began = 0;
+    Patience patience(c_.g, c_.a.timeout_ns, began);
+    WaitClock wait;
+    for (ask(); !is_ready(); ask()) {
+      const bool lacking = lacks(asked_ranks()) && !gone_;
+      if (lacking) wait.poll();
+      if (patience.weary() && lacking) gone_ = patience.look(lane_);
+    }
+    const std::uint64_t waited = wait.ns();
+    if (waited != 0) atomicMax(&notes_.waited_ns[lane_], static_cast<unsigned long long>(waited));
+    __syncwarp();
+  }
+  /// And goes on to the next.
+  __device__ __forceinline__ void sum() {
+    __syncwarp();  // What came before the answers is seen by this warp.
+    std::uint32_t ranks = 0;
+    HomeToken home = token_of(c_, expert_, ranks);
+    if (lacks(ranks)) atomicOr(&notes_.missing, 1U << lane_);
+    ranks &= lanes_with(sources_.gives());
+    const int token = token_;
+    ask_next();
+    const auto add = [&](const PartialSums& sums, int steps) {
+      if (by_ring_) {
+        sum_by_ring<Traits>(c_, home, sums, token, steps, slots_, lane_);
+      } else {
+        sum_ranks<Traits>(c_, home, sums, token, steps, lane_);
+      }
+    };
+    lost_ += sum_token<Traits>(c_, sources_, home, ranks, answer_, token, lane_, add);
+    claim();
+  }
+  /// After the last.
+  __device__ __forceinline__ void finish() {
+    if (lane_ == 0 && lost_ != 0) {
+      atomicAdd(&notes_.lost_routes, static_cast<unsigned long long>(lost_));
+    }
+  }
+
+ private:
+  /// The ranks that the token went to.
+  __device__ __forceinline__ std::uint32_t asked_ranks() const {
+    std::uint32_t ranks = 0;
+    (void)token_of(c_, expert_, ranks);
+    return ranks;
+  }
+  /// Of a rank, by its lane.
+  __device__ __forceinline__ bool lacks(std::uint32_t ranks) const {
+    return ((ranks >> lane_) & 1U) != 0 && sources_.may_answer() &&
+           (answer_.x != c_.tag || !sources_.gives());
+  }
+  /// Asks for the experts of the token after this one.
+  __device__ __forceinline__ void ask_next() {
+    next_expert_ = -1;
+    if (next_ >= 0 && lane_ < c_.g.top_k) {
+      next_expert_ = load_now(c_.handle.topk_ids() + next_ * c_.g.top_k + lane_);
+    }
+  }
+  __device__ __forceinline__ void claim() {
+    token_ = next_;
+    if (token_ < 0) return;
+    expert_ = next_expert_;
+    next_ = queue_.take();
+    ask();
+  }
+
+  const Combine& c_;
+  CombineNotes& notes_;
+  SharedAt slots_;
+  bool by_ring_;
+  Sources sources_;
+  bool gone_;  // This lane's rank: it is not waited for.
+  int lane_;
+  Queue queue_;
+  int token_ = -1;
+  int expert_ = -1;  // Of this lane's route.
+  int next_ = -1;    // The token after it.
+  int next_expert_ = -1;
+  uint4 answer_{};  // Of this lane's rank.
+  int lost_ = 0;
+};
+
+/// Rows that were pulled of ranks that had given this one up may be anything: all is summed again without them. By a whole
+/// block, after all others have done. given: by those that remain. Rare.
+template <typename Traits>
+__device__ __noinline__ void sum_again(const CombineArgs* args, const Desk* desk,
+                                       const Block* block, std::uint32_t given) {
+  const CombineArgs& a = *args;
+  const Call call(a, *desk);
+  const Combine c = combine_of(a, call, *block, block->received);
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  Sources sources(c, *desk, lane);
+  sources.look(c, lane);
+  if (threadIdx.x == 0) desk->notes->lost_routes = 0;
+  fence_system();
+  __syncthreads();
   int lost = 0;
 #pragma unroll 1
-  for (int token = place; token < a.tokens; token += warps) {
+  for (int token = static_cast<int>(threadIdx.x / 32); token < a.tokens; token += kBlockWarps) {
     std::uint32_t ranks = 0;
     HomeToken home = read_token(c, token, lane, ranks);
     ranks &= given;
     const bool asked = ((ranks >> lane) & 1U) != 0;
     const uint4 answer =
-        load_packet(in_at(g, asked ? lane : g.rank, g.layout.answer(c.bank, token)));
-    if constexpr (Traits::kSingle) {
-#pragma unroll 1
-      for (int step = 0; step < steps; ++step) {
-        float sum[Traits::kSpan][kLaneElements] = {};
-        home.answered = 0;
-        const int element = step * Traits::kStep + lane * kLaneElements;
-        add_chain<Traits>(c, home, ranks, answer, token, element, sum, lane);
-        finish_token<Traits>(c, home, token, step, sum, lane);
-      }
-    } else {
-      const PartialSums sums(c, *desk.arrivals, home, ranks, answer, token, lane);
-      if (feed != nullptr) {
-        sum_by_ring<Traits>(c, home, sums, token, steps, *feed, lane);
-      } else {
-        sum_ranks<Traits>(c, home, sums, token, steps, lane);
-      }
-    }
-    lost += __popc(home.expected & ~home.answered);
-    if (a.weights_home != nullptr) bring_weights_home(c, home, ranks, token, lane);
+        load_packet(in_at(c.g, asked ? lane : c.g.rank, c.g.layout.answer(c.bank, token)));
+    fence_system();
+    __syncwarp();
+    lost += sum_token<Traits>(c, sources, home, ranks, answer, token, lane,
+                              [&](const PartialSums& sums, int steps) {
+                                sum_ranks<Traits>(c, home, sums, token, steps, lane);
+                              });
   }
   if (lane == 0 && lost != 0) {
-    atomicAdd(&desk.arrivals->lost_routes, static_cast<unsigned long long>(lost));
+    atomicAdd(&desk->notes->lost_routes, static_cast<unsigned long long>(lost));
   }
+  __syncthreads();
 }
 
-/// Rows that were pulled of ranks that had given this one up may be anything: all is summed again without them. By a whole
-/// block, after all others have done. Rare.
+/// Says what this half came to: to the caller, and to the peers. By the last block.
 template <typename Traits>
-__device__ __noinline__ void sum_again(const CombineArgs* args, const Desk* desk,
-                                       const Block* block, std::uint32_t accused) {
-  const CombineArgs& a = *args;
+__device__ __forceinline__ void end_receive(const CombineArgs& a, const Desk& desk,
+                                            const Block& block, const Call& call, const Combine& c,
+                                            bool sums, const Seat& seat) {
   const Geometry& g = a.geometry;
-  const Call call(a, *desk);
-  const Combine c = combine_of(a, call, *block, block->received);
-  const std::uint32_t given = desk->arrivals->given & ~accused;
-  if (threadIdx.x == 0) desk->arrivals->lost_routes = 0;
-  __syncthreads();
-  sum_tokens<Traits>(c, *desk, given, nullptr, static_cast<int>(threadIdx.x / 32), kBlockWarps,
-                     static_cast<int>(threadIdx.x % 32));
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  add_totals(&g, protocol::Kind::combine, {}, {accused, 0, 0});
-  if (a.report != nullptr) a.report->missing.words[0] |= accused;
-  atomicOr(&g.state->suspects, accused);
-}
-
-template <typename Traits>
-__global__ void __launch_bounds__(kBlockThreads, 1)
-    sum_kernel(const __grid_constant__ CombineArgs a, const __grid_constant__ Desk desk) {
-  __shared__ Block block;
-  __shared__ Ring ring;
-  const Geometry& g = a.geometry;
-  Part part(g, protocol::Kind::combine, kReceiveHalf, a.timeout_ns, block);
-  const Seat& seat = part.seat;
   const int lane = seat.lane;
-  const Call call(a, desk);
-  const Combine c = combine_of(a, call, block, block.received);
-  const bool sums = call.usable && !a.drop;
-  if (sums) {
-    PieceFeed feed(ring, throughput_memory, seat.warp, lane);
-    PieceFeed* const by_ring = desk.ring_bytes == Ring::kBytes ? &feed : nullptr;
-    sum_tokens<Traits>(c, desk, desk.arrivals->given, by_ring, seat.place, seat.warps, lane);
+  CombineNotes& notes = *desk.notes;
+  __shared__ std::uint32_t accusers;
+  __shared__ std::uint32_t others;
+  if (seat.warp == 0) {
+    // Of whom nothing was pulled may accuse: what it pushed stays as it is.
+    Sources sources(c, desk, lane);
+    if (sums && !Traits::kSingle) sources.look(c, lane);
+    const std::uint32_t accused =
+        lanes_with(sources.is_pulled() && lane != g.rank && is_accused(g, lane));
+    const std::uint32_t given = lanes_with(sources.gives());
+    if (lane == 0) {
+      accusers = accused;
+      others = given & ~accused;
+    }
+    if (lane < g.ranks) count_wait(g, lane, notes.waited_ns[lane]);
   }
-  part.recorder.mark(Phase::sum);
-  if (is_last(&desk.done[Desk::kReceive])) {
-    if (sums && !Traits::kSingle) {
-      // Of whom nothing was pulled may accuse: what it pushed stays as it is.
-      const bool pulled = lane < g.ranks && ((desk.arrivals->given >> lane) & 1U) != 0 &&
-                          desk.arrivals->rows[lane] != nullptr;
-      const std::uint32_t accused = lanes_with(pulled && lane != g.rank && is_accused(g, lane));
-      if (accused != 0) sum_again<Traits>(&a, &desk, &block, accused);
-      __syncthreads();
+  __syncthreads();
+  if (accusers != 0) sum_again<Traits>(&a, &desk, &block, others);
+  if (threadIdx.x == 0) {
+    const std::uint32_t accused = accusers;
+    const std::uint32_t missing = notes.missing | accused;
+    if (accused != 0) atomicOr(&g.state->suspects, accused);
+    if ((missing | notes.refused | notes.mismatched) != 0 || notes.lost_routes != 0) {
+      add_totals(&g, protocol::Kind::combine, {static_cast<std::uint32_t>(notes.lost_routes), 0, 0},
+                 {missing, notes.refused, notes.mismatched});
     }
-    const unsigned long long lost = desk.arrivals->lost_routes;
-    if (threadIdx.x == 0 && lost != 0) {
-      add_totals(&g, protocol::Kind::combine, {static_cast<std::uint32_t>(lost), 0, 0}, {});
-      if (a.report != nullptr) a.report->lost_routes = static_cast<std::int64_t>(lost);
-    }
-    if (seat.warp == kOpenWarp) {
-      const std::uint64_t epoch = block.received.epoch + 1;
-      tell(g, protocol::Kind::combine, epoch, block.suspects, lane);
-      if (call.own.stride != 0) {
-        await_readers(g, protocol::Kind::combine, epoch, suspects_by_now(g), a.timeout_ns, lane);
-      }
+    if (a.report != nullptr) {
+      Report report;
+      report.missing.words[0] = missing;
+      report.refused.words[0] = notes.refused;
+      report.mismatched.words[0] = notes.mismatched;
+      report.lost_routes = static_cast<std::int64_t>(notes.lost_routes);
+      *a.report = report;
     }
   }
-  part.close_half();
+  if (seat.warp != kOpenWarp) return;
+  const std::uint64_t epoch = block.received.epoch + 1;
+  tell(g, protocol::Kind::combine, epoch, block.suspects, lane);
+  if (call.own.stride != 0) {
+    await_readers(g, protocol::Kind::combine, epoch, suspects_by_now(g), a.timeout_ns, lane);
+  }
 }
 
 }  // namespace sluice::engine::cuda

@@ -4,10 +4,11 @@
 #include "engine/cuda/combine_send.cuh"
 #include "engine/cuda/throughput_ring.cuh"
 
-/// combine in throughput mode, send half: the partial sum of every record, home; last, cells.
+/// combine in throughput mode, send half: the partial sum of every record, home; behind each, the answer that says
+/// that it has come.
 namespace sluice::engine::cuda {
 
-/// What all kernels of an operation know of it. By a whole block.
+/// What all blocks of an operation know of it. By a whole block.
 struct Call {
   window::HandleBrief brief;
   bool usable;  // The handle is this rank's, and the tensors fit it.
@@ -21,8 +22,10 @@ struct Call {
     usable = (brief.key == a.geometry.handle_key) & fits(a, brief);
     signature = mix(a.signature, brief.dispatch * 4 + brief.layout);
     // Also where only the receive half's tensors do not fit: peers have been told to pull.
-    const bool rank_major = brief.layout == static_cast<std::uint32_t>(Layout::rank_major);
-    if (brief.key == a.geometry.handle_key && rank_major) own = desk.own;
+    if (brief.key == a.geometry.handle_key && is_rank_major()) own = desk.own;
+  }
+  __device__ __forceinline__ bool is_rank_major() const {
+    return brief.layout == static_cast<std::uint32_t>(Layout::rank_major);
   }
 };
 
@@ -38,6 +41,28 @@ __device__ __forceinline__ Combine combine_of(const CombineArgs& a, const Call& 
           static_cast<std::uint16_t>(call.brief.layout)};
 }
 
+/// Tells the peers, before anything else, what they will get of this rank, and where rows lie that they pull. By one warp of the
+/// launch's first block, which starts before all others. Pairs with Sources::look() and await_weight().
+__device__ __forceinline__ void announce(const Combine& c, const Call& call, int sum_bytes,
+                                         int lane) {
+  const Geometry& g = c.g;
+  std::uint32_t word = cell_word::kRefused;
+  if (call.usable && lane < g.ranks) {
+    word = cell_word::kNothing;
+    if (c.handle.header()->accepted.contains(lane)) {
+      word = static_cast<std::uint32_t>(c.handle.source_offsets()[lane + 1] -
+                                        c.handle.source_offsets()[lane]);
+      if (lane != g.rank) {
+        int each = static_cast<int>(window::kPacketBytes) + sum_bytes;
+        if (c.a.row_weights != nullptr) each += g.layout.weight_packets() * 16;
+        count_bytes(g, protocol::Kind::combine, std::int64_t{word} * each + 16);
+      }
+    }
+  }
+  publish(g, protocol::CellKind::combine, c.bank, c.tag, word, c.signature, 0, call.own,
+          c.block.suspects, lane);
+}
+
 /// Home, from the lane's first element on.
 template <typename Traits>
 __device__ __forceinline__ void send_sum(const Combine& c, const Record& record,
@@ -45,7 +70,7 @@ __device__ __forceinline__ void send_sum(const Combine& c, const Record& record,
                                          int element) {
   typename Traits::Output packets;
 #pragma unroll
-  for (int j = 0; j < Traits::kSpan; ++j) packets.encode(j, sum[j], c.a.codec);
+  for (int j = 0; j < Traits::kSpan; ++j) packets.encode(j, sum[j], Traits::codec(c.a));
   packets.push(piece_at<Traits>(c, record, 0, element), element, c.g.hidden);
 }
 
@@ -71,115 +96,228 @@ __device__ __forceinline__ void push_piece(const Combine& c, const Record& recor
   send_sum<Traits>(c, record, sum, element);
 }
 
-/// All pieces, by way of shared memory.
+/// The answer of the latest record, which is posted once the record is there. Who waits for it has the deadline.
+class Pending {
+ public:
+  /// The stores of this warp, and its copies, come before the answer. Pairs with Summer::ask() of home.
+  __device__ __forceinline__ void post(const Combine& c, int lane) {
+    if (home_ < 0) return;
+    if (!mutant(KernelMutant::answered_too_early)) await_groups();
+    __syncwarp();
+    if (lane == 0) {
+      fence_system();
+      answer_.store(c, home_, token_);
+    }
+    home_ = -1;
+  }
+  __device__ __forceinline__ void note(const Record& record, Answer answer) {
+    home_ = record.home;
+    token_ = record.token;
+    answer_ = answer;
+  }
+
+ private:
+  int home_ = -1;  // none
+  int token_ = 0;
+  Answer answer_{};
+};
+
+/// All pieces of a record's sum, by way of shared memory.
 template <typename Traits>
 __device__ __forceinline__ void push_by_ring(const Combine& c, const Record& record, int steps,
-                                             PieceFeed& feed, int lane) {
-  static_assert(Traits::kStep * Traits::kInput <= Ring::kSlotBytes);
+                                             SharedAt slots, Pending& pending, int lane) {
   const CombineArgs& a = c.a;
   const std::uint32_t rows = summed_routes(c, record);
   if (rows == 0) return;
-  RowsFeed pieces(feed, row_at(a.y, max(record.row, 0)), rows, c.g.hidden * Traits::kInput,
-                  Traits::kStep * Traits::kInput);
+  RowsFeed<typename Traits::Input> pieces(slots, row_at(a.y, max(record.row, 0)), rows, c.g.hidden,
+                                          lane);
+  pending.post(c, lane);  // While these come.
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     float sum[Traits::kSpan][kLaneElements] = {};
 #pragma unroll 1
     for (std::uint32_t left = rows; left != 0; left &= left - 1) {
       const float weight = __shfl_sync(~0U, record.weight, __ffs(static_cast<int>(left)) - 1);
-      typename Traits::Input y;
-      y.read(pieces.take() + lane * kLaneElements * Traits::kInput);
-      add_row<Traits>(a, y, weight, sum);
+      add_row<Traits>(a, pieces.take(), weight, sum);
     }
     send_sum<Traits>(c, record, sum, step * Traits::kStep + lane * kLaneElements);
   }
 }
 
-template <typename Traits>
-__global__ void __launch_bounds__(kBlockThreads, 1)
-    push_kernel(const __grid_constant__ CombineArgs a, const __grid_constant__ Desk desk) {
-  __shared__ Block block;
-  __shared__ Ring ring;
-  const Geometry& g = a.geometry;
-  Part part(g, protocol::Kind::combine, kSendHalf, a.timeout_ns, block);
-  const Seat& seat = part.seat;
-  const int lane = seat.lane;
-  const Call call(a, desk);
-  const Combine c = combine_of(a, call, block, block.sent);
-  if (blockIdx.x == 0 && seat.warp == 0 && lane < g.ranks && ((block.suspects >> lane) & 1U) == 0) {
-    // Before any wait for weights: who waits for this rank's, and will get none, reads it here.
-    store_packet(out_at(g, lane, g.layout.cell(protocol::CellKind::weights, c.bank)),
-                 make_uint4(c.tag, call.usable ? 0 : cell_word::kRefused, c.signature, 0));
-  }
-  if (!Traits::kSingle && call.usable && a.weights_given && !a.plain_sum) {
+/// A row that is a partial sum as it lies: through shared memory, not through registers.
+__device__ __forceinline__ void copy_home(const Combine& c, const Record& record, int bytes,
+                                          PieceFeed<PairRing>& feed, Pending& pending, int lane) {
+  const std::uint32_t rows = summed_routes(c, record);
+  if (rows == 0) return;
+  const int row = __shfl_sync(~0U, record.row, __ffs(static_cast<int>(rows)) - 1);
+  const std::byte* const from = row_at(c.a.y, row);
+  std::byte* const to =
+      out_at(c.g, record.home, c.g.layout.combine_row(c.bank, c.slot(record.token, 0)));
+  constexpr int kPiece = PairRing::kSlotBytes;
 #pragma unroll 1
-    for (int token = seat.place; token < min(a.tokens, a.weights_tokens); token += seat.warps) {
-      send_weights(c, read_given(c, token, lane), token, lane);
+  for (int first = 0; first < bytes; first += 2 * kPiece) {
+    const int second = min(first + kPiece, bytes);
+    const int end = min(second + kPiece, bytes);
+    // What was copied before has left both slots, and what was summed before has been read.
+    if (!mutant(KernelMutant::slot_not_awaited)) await_groups_read<0>();
+    __syncwarp();
+    order_copies();
+    feed.ask(from + first, second - first);
+    if (second < end) feed.ask(from + second, end - second);
+    pending.post(c, lane);  // While these come.
+    SharedAt piece = feed.take();
+    if (lane == 0) take_out(to + first, piece, second - first);
+    if (second < end) {
+      piece = feed.take();
+      if (lane == 0) take_out(to + second, piece, end - second);
+    }
+    close_group();
+  }
+}
+
+/// What a warp does of the send half.
+template <typename Traits>
+class Sender {
+ public:
+  /// by_ring: whether rows can go through it.
+  __device__ __forceinline__ Sender(const Combine& c, const Call& call, CombineNotes& notes,
+                                    SharedAt slots, PieceFeed<PairRing>& pairs, bool by_ring,
+                                    int lane)
+      : c_(c),
+        slots_(slots),
+        pairs_(pairs),
+        by_ring_(by_ring),
+        in_place_(call.own.stride != 0),
+        copies_(by_ring && !Traits::kSingle && call.is_rank_major() &&
+                (Traits::kCommon || c.a.y_dtype == c.a.codec)),
+        records_(static_cast<int>(call.brief.records)),
+        lane_(lane),
+        queue_(&notes.next[CombineNotes::kRecords], lane) {}
+
+  __device__ __forceinline__ void open() {
+    if (in_place_) return queue_.open((records_ + 31) / 32);
+    // Lane r: the records of home r. All homes in turn, so that their tokens become complete one after the other.
+    if (lane_ < c_.g.ranks) {
+      const std::int64_t* const first = c_.handle.source_offsets() + lane_;
+      first_ = static_cast<int>(first[0]);
+      count_ = static_cast<int>(first[1]) - first_;
+    }
+    queue_.open(__reduce_max_sync(~0U, count_) * c_.g.ranks);
+    ask_next();
+  }
+
+  /// Sends some more. Whether there was anything to send.
+  __device__ __forceinline__ bool send_next() {
+    if (in_place_) {
+      const int item = queue_.take();
+      if (item >= 0) answer_in_place(item * 32);
+      return item >= 0;
+    }
+    const int index = index_;
+    const Record record = record_;
+    if (index == kEnd) return false;
+    ask_next();
+    push(record, index);
+    return true;
+  }
+
+  /// Before this warp waits for anybody, or uses the ring for anything else.
+  __device__ __forceinline__ void settle() { pending_.post(c_, lane_); }
+
+ private:
+  __device__ __forceinline__ Record read(int index) const {
+    return RecordPlace(c_.handle, c_.g, index, lane_).read(c_.g, lane_);
+  }
+  /// Asks for the record after the one that is sent next.
+  __device__ __forceinline__ void ask_next() {
+    for (;;) {
+      index_ = kEnd;
+      const int item = queue_.take();
+      if (item < 0) return;
+      const int turn = quotient(item, c_.g.ranks_divisor);
+      int home = c_.g.rank + 1 + item - turn * c_.g.ranks;
+      if (home >= c_.g.ranks) home -= c_.g.ranks;
+      if (turn >= __shfl_sync(~0U, count_, home)) continue;  // Other homes have more.
+      index_ = __shfl_sync(~0U, first_, home) + turn;
+      record_ = read(index_);
+      return;
     }
   }
-  std::uint64_t began = 0;
-  Patience patience(g, a.timeout_ns, began);
-  Recorder<false> quiet(g.recording);
-  const int records = call.usable ? static_cast<int>(call.brief.records) : 0;
-  const int steps = static_cast<int>(a.steps_divisor.divisor);
-  PieceFeed feed(ring, throughput_memory, seat.warp, lane);
-  const bool by_ring = a.aligned && desk.ring_bytes == Ring::kBytes;
-  // From the next rank's records on, so that the ranks do not all send to the same one.
-  int first = 0;
-  if (records != 0) first = static_cast<int>(c.handle.source_offsets()[(g.rank + 1) % g.ranks]);
-#pragma unroll 1
-  for (int item = seat.place; item < records; item += seat.warps) {
-    int index = item + first;
-    if (index >= records) index -= records;
-    Record record = RecordPlace(c.handle, g, index, lane).read(g, lane);
+
+  __device__ __forceinline__ void push(Record record, int index) {
+    const CombineArgs& a = c_.a;
     // Another's handle may say anything.
     record.row = min(record.row, a.y_last_row);
-    if (!begin_record<Traits>(c, record, index, 0, patience, quiet, lane)) continue;
-    if (call.own.stride != 0) {
-      // Home pulls the row, and is told its number.
-      const std::uint32_t stored = lanes_with(record.row >= 0);
-      const int row = __reduce_max_sync(~0U, record.row);
-      if (lane == 0) {
-        store_packet(out_at(g, record.home, g.layout.answer(c.bank, record.token)),
-                     make_uint4(c.tag, stored, c.signature, static_cast<std::uint32_t>(row)));
-      }
-      continue;
-    }
-    if (!Traits::kSingle && by_ring) {
-      push_by_ring<Traits>(c, record, steps, feed, lane);
-      continue;
-    }
+    if (!is_sent(c_, record)) return;
+    Recorder<false> quiet(c_.g.recording);
+    if (Traits::kWeights && a.weights_given) settle();  // It may wait for them.
+    std::uint64_t began = 0;
+    Patience patience(c_.g, a.timeout_ns, began);
+    const Answer answer = weigh_record<Traits>(c_, record, index, patience, quiet, lane_);
+    if (Traits::kWeights && is_given_up(c_, record, patience)) return;
+    if (copies_) {
+      copy_home(c_, record, c_.g.hidden * Traits::kInput, pairs_, pending_, lane_);
+    } else if (!Traits::kSingle && by_ring_) {
+      push_by_ring<Traits>(c_, record, static_cast<int>(a.steps_divisor.divisor), slots_, pending_,
+                           lane_);
+    } else {
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-      if constexpr (Traits::kSingle) {
-        send_rows<Traits>(c, record, step, lane);
-      } else {
-        push_piece<Traits>(c, record, step, lane);
-      }
-    }
-  }
-  part.recorder.mark(Phase::put);
-  if (is_last(&desk.done[Desk::kSend]) && seat.warp == 0) {
-    std::uint32_t word = cell_word::kRefused;
-    if (call.usable && lane < g.ranks) {
-      word = cell_word::kNothing;
-      if (c.handle.header()->accepted.contains(lane)) {
-        word = static_cast<std::uint32_t>(c.handle.source_offsets()[lane + 1] -
-                                          c.handle.source_offsets()[lane]);
-        if (lane != g.rank) {
-          const int bytes = g.hidden * (a.codec == DType::f32 ? 4 : 2);
-          // Of `single`, rows are counted apart. Those that home pulls are counted here, too.
-          int each = 16 + (Traits::kSingle ? 0 : bytes);
-          if (a.row_weights != nullptr) each += g.layout.weight_packets() * 16;
-          count_bytes(g, protocol::Kind::combine, std::int64_t{word} * each + 16);
+      for (int step = 0; step < static_cast<int>(a.steps_divisor.divisor); ++step) {
+        if constexpr (Traits::kSingle) {
+          send_rows<typename Traits::OneStep>(c_, record, step, lane_);
+        } else {
+          push_piece<Traits>(c_, record, step, lane_);
         }
       }
     }
-    // Whom some block has left out gets no cell.
-    publish(g, protocol::CellKind::combine, c.bank, c.tag, word, c.signature, 0, call.own,
-            block.suspects | suspects_by_now(g), lane);
+    settle();  // If it is not yet: a record without rows.
+    if (!Traits::kCommon && a.row_weights != nullptr) send_row_weights(c_, record, lane_);
+    pending_.note(record, answer);
   }
-  part.close_half();
-}
+
+  /// The numbers of the rows of 32 records, a record to a lane. Home pulls them.
+  __device__ __forceinline__ void answer_in_place(int first) {
+    const Geometry& g = c_.g;
+    if (!Traits::kCommon && c_.a.row_weights != nullptr) {
+#pragma unroll 1
+      for (int index = first; index < min(first + 32, records_); ++index) {
+        Record record = read(index);
+        record.row = min(record.row, c_.a.y_last_row);
+        if (is_sent(c_, record)) send_row_weights(c_, record, lane_);
+      }
+    }
+    __syncwarp();
+    fence_system();  // y, of kernels before this one, comes before the answers, and the weights do.
+    const int index = first + lane_;
+    if (index >= records_) return;
+    Record record;
+    record.home = c_.handle.record_rank()[index];
+    record.token = c_.handle.record_token()[index];
+    Answer answer{};
+    for (int k = 0; k < g.top_k; ++k) {
+      const int row = min(c_.handle.route_rows()[index * g.top_k + k], c_.a.y_last_row);
+      if (row < 0) continue;
+      answer.routes |= 1U << k;
+      answer.rows = static_cast<std::uint32_t>(row);  // The same of all.
+    }
+    if (is_sent(c_, record)) answer.store(c_, record.home, record.token);
+  }
+
+  const Combine& c_;
+  SharedAt slots_;              // For sums.
+  PieceFeed<PairRing>& pairs_;  // The same memory.
+  bool by_ring_;
+  bool in_place_;
+  bool copies_;
+  int records_;
+  int lane_;
+  Queue queue_;
+  int first_ = 0;
+  int count_ = 0;
+  static constexpr int kEnd = -1;
+  int index_ = kEnd;  // Of the record that is sent next.
+  Record record_;
+  Pending pending_;
+};
 
 }  // namespace sluice::engine::cuda

@@ -136,7 +136,7 @@ __device__ __forceinline__ void quantise_rows(const DispatchArgs& a, const Desk&
   const int first = share.first + warp;
   const int all =
       first < share.end ? (share.end - first + kBlockWarps - 1) / kBlockWarps * pieces : 0;
-  PieceFeed feed(ring, throughput_memory, warp, lane);
+  PieceFeed<Ring> feed(ring, throughput_memory, warp, lane);
   const auto ask = [&](int piece) {
     if (piece >= all) return;
     const int row = piece / pieces;
@@ -148,7 +148,7 @@ __device__ __forceinline__ void quantise_rows(const DispatchArgs& a, const Desk&
   for (int piece = 0; piece < Ring::kLoading; ++piece) ask(piece);
 #pragma unroll 1
   for (int piece = 0; piece < all; ++piece) {
-    const std::byte* const shared = feed.take();
+    const SharedAt shared = feed.take();
     ask(piece + Ring::kLoading);
     const int row = piece / pieces;
     const int unit = (piece - row * pieces) * kUnits;

@@ -21,6 +21,11 @@ __device__ __forceinline__ bool is_overdue(const Geometry& g, int peer, std::int
   return silent_ms * std::int64_t{1'000'000} > limit;
 }
 
+/// The peers that are given up by now.
+__device__ __forceinline__ std::uint32_t suspects_by_now(const Geometry& g) {
+  return *const_cast<const volatile std::uint32_t*>(&g.state->suspects);
+}
+
 /// Looks whether to give up `peer`: it is suspected, or gone, or the time is over that began at
 /// `start` (then it becomes a suspect). Returns 0 if so, or else when the wait began: now, if `start`
 /// is 0.

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <deque>
 #include <map>
+#include <utility>
 
 #include "gpu_simulator/device.hpp"
 #include "gpu_simulator/losses.hpp"
@@ -35,6 +36,9 @@ inline uint4 load_packet(const void* at) {
   uint4 v;
   std::memcpy(&v, &value, 16);
   return v;
+}
+inline uint4 load_packet_acquire(const void* at) {
+  return load_packet(at);
 }
 
 inline std::uint64_t load_relaxed(const std::uint64_t* at) {
@@ -92,6 +96,14 @@ inline bool raised(const std::uint64_t* signal) {
 
 inline void prefetch(const void* /*at*/) {}
 /// Copies that a thread of this block has asked for.
+using SharedAt = std::byte*;
+inline SharedAt shared_at(void* shared) {
+  return static_cast<SharedAt>(shared);
+}
+inline uint4 load_shared(SharedAt at) {
+  return *reinterpret_cast<const uint4*>(at);
+}
+
 struct Copy {
   void* to;
   const void* from;
@@ -112,6 +124,29 @@ inline void await_copies() {
   }
 }
 
+/// In groups: done as late as they may be.
+inline void copy_async(SharedAt to, const void* global) {
+  own_copies().push_back({to, global});
+}
+inline std::deque<std::vector<Copy>>& own_copy_groups() {
+  static thread_local std::array<std::deque<std::vector<Copy>>, 1024> groups;
+  return groups[gpu_simulator::thread_index()];
+}
+inline void close_copies() {
+  own_copy_groups().push_back(std::move(own_copies()));
+  own_copies().clear();
+}
+template <int kGroups>
+void await_copies_but() {
+  std::deque<std::vector<Copy>>& groups = own_copy_groups();
+  for (; groups.size() > kGroups; groups.pop_front()) {
+    for (const Copy& copy : groups.front()) {
+      std::memcpy(__builtin_assume_aligned(copy.to, 16), __builtin_assume_aligned(copy.from, 16),
+                  16);
+    }
+  }
+}
+
 /// Copies of rows: done as late as they may be, so that who does not wait finds nothing.
 struct RowCopy {
   void* to;
@@ -125,8 +160,8 @@ struct RowCopy {
   }
 };
 /// By barrier, of this block.
-inline std::map<const std::uint64_t*, RowCopy>& brought_copies() {
-  static thread_local std::map<const std::uint64_t*, RowCopy> copies;
+inline std::map<SharedAt, RowCopy>& brought_copies() {
+  static thread_local std::map<SharedAt, RowCopy> copies;
   return copies;
 }
 /// Groups of this thread; the last one is open.
@@ -134,26 +169,29 @@ inline std::deque<std::vector<RowCopy>>& own_groups() {
   static thread_local std::array<std::deque<std::vector<RowCopy>>, 1024> groups;
   return groups[gpu_simulator::thread_index()];
 }
-inline void prepare_arrival(std::uint64_t* barrier) {
-  *barrier = 0;
+inline std::uint64_t& phases(SharedAt barrier) {
+  return *reinterpret_cast<std::uint64_t*>(barrier);
+}
+inline void prepare_arrival(SharedAt barrier) {
+  phases(barrier) = 0;
   brought_copies().erase(barrier);
 }
-inline void bring(void* shared, const void* global, int bytes, std::uint64_t* barrier) {
-  if (!brought_copies().try_emplace(barrier, RowCopy{shared, global, bytes}).second) std::abort();
+inline void bring(SharedAt to, const void* global, int bytes, SharedAt barrier) {
+  if (!brought_copies().try_emplace(barrier, RowCopy{to, global, bytes}).second) std::abort();
 }
-inline bool arrived(std::uint64_t* barrier, unsigned parity) {
+inline bool arrived(SharedAt barrier, unsigned parity) {
   const auto found = brought_copies().find(barrier);
   if (found != brought_copies().end()) {
     found->second.run();
     brought_copies().erase(found);
-    ++*barrier;
+    ++phases(barrier);
   }
-  const bool is = *barrier % 2 != parity;
+  const bool is = phases(barrier) % 2 != parity;
   if (!is) gpu_simulator::poll();
   return is;
 }
-inline void take_out(void* global, const void* shared, int bytes) {
-  own_groups().back().push_back({global, shared, bytes});
+inline void take_out(void* global, SharedAt from, int bytes) {
+  own_groups().back().push_back({global, from, bytes});
 }
 inline void close_group() {
   own_groups().emplace_back();
@@ -168,8 +206,9 @@ void await_groups_read() {
 inline void await_groups() {
   await_groups_read<0>();
 }
+inline void order_copies() {}
 /// By all threads, before they copy rows.
-inline void fence_copies() {
+inline void begin_copies() {
   own_groups().assign(1, {});
 }
 
