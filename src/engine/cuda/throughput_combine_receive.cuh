@@ -155,8 +155,8 @@ __device__ __forceinline__ void bring_weights_home(const Combine& c, const HomeT
       come ? weight_in(v, lane) : 0.0F;
 }
 
-/// Sums a token over `ranks`, as their answers have it. Returns how many of its routes are lost. After a fence that comes
-/// after the answers. add(sums, steps): adds them, piece by piece; not called with `single`.
+/// Sums a token over `ranks`, as their answers have it, which were acquired. Returns how many of its routes are lost.
+/// add(sums, steps): adds them, piece by piece; not called with `single`.
 template <typename Traits, typename Add>
 __device__ __forceinline__ int sum_token(const Combine& c, const Sources& sources, HomeToken& home,
                                          std::uint32_t ranks, uint4 answer, int token, int lane,

@@ -194,6 +194,7 @@ class Sender {
         lane_(lane),
         queue_(&notes.next[CombineNotes::kRecords], lane) {}
 
+  /// Where there is something to send.
   __device__ __forceinline__ void open() {
     if (in_place_) return queue_.open((records_ + 31) / 32);
     // Lane r: the records of home r. All homes in turn, so that their tokens become complete one after the other.
