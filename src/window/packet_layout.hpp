@@ -14,12 +14,12 @@
 ///   window        := lane[R] stage[Bs]                        (lane j: written by rank j only)
 ///   lane          := told[2] (with an accusation) cell[kinds][B] dispatch_bank[B] combine_bank[B]
 ///   cell          := packet[P]
-///   dispatch_bank := count[L'] route[S][K] dispatch_row[S]
+///   dispatch_bank := count[L'] route[S][K] staged[S'] dispatch_row[S]
 ///   combine_bank  := weight[S][W] answer[S] row_weight[S][W] combine_row[C]
 ///   stage         := dispatch_row[S]                          (written by its owner, read by all)
 ///
 /// S = slot_tokens, C = S, times K if `single` may be used, W = ceil(K / 3), L' = the most experts of
-/// a rank, P: see cell_packets(). Bs = 0 in latency mode, else B, and then there are no dispatch_rows in
+/// a rank, P: see cell_packets(). Bs = S' = 0 in latency mode, else B and S, and then there are no dispatch_rows in
 /// lanes. Slots are numbered by tokens: of the source in dispatch, of home in
 /// combine. So a record's place needs nothing but its token, and a cell says which tokens come.
 ///
@@ -99,6 +99,7 @@ class PacketLayout {
     const std::size_t dispatch_row = round_up(shape.dispatch_row_bytes, kRowAlignment);
     const std::size_t counts = take(wide(shape.local_experts) * sizeof(std::uint64_t));
     const std::size_t routes = take(slots * k * kPacketBytes);
+    const std::size_t staged_words = take(shape.stages == 0 ? 0 : slots * sizeof(std::uint32_t));
     const std::size_t dispatch_rows = take(shape.stages == 0 ? slots * dispatch_row : 0);
     const std::size_t dispatch_bank = round_up(end, kRowAlignment) - dispatch_banks;
     end = dispatch_banks + wide(shape.banks) * dispatch_bank;
@@ -116,6 +117,7 @@ class PacketLayout {
     cell_ = narrow(cell);
     counts_ = narrow(counts);
     routes_ = narrow(routes);
+    staged_words_ = narrow(staged_words);
     dispatch_rows_ = narrow(dispatch_rows);
     dispatch_row_ = narrow(dispatch_row);
     dispatch_bank_ = narrow(dispatch_bank);
@@ -172,6 +174,10 @@ class PacketLayout {
     return routes_ + product(bank, dispatch_bank_) + product(slot, route_row_) +
            product(k, kPacketBytes);
   }
+  /// Tag of the operation whose row of `token` lies in the stage of the lane's writer.
+  SLUICE_INLINE constexpr std::uint32_t staged_word(int bank, int token) const {
+    return staged_words_ + product(bank, dispatch_bank_) + product(token, sizeof(std::uint32_t));
+  }
   SLUICE_INLINE constexpr std::uint32_t dispatch_row(int bank, int slot) const {
     return dispatch_rows_ + product(bank, dispatch_bank_) + product(slot, dispatch_row_);
   }
@@ -204,6 +210,7 @@ class PacketLayout {
   std::uint32_t cell_ = 0;
   std::uint32_t counts_ = 0;
   std::uint32_t routes_ = 0;
+  std::uint32_t staged_words_ = 0;
   std::uint32_t dispatch_rows_ = 0;
   std::uint32_t given_weights_ = 0;
   std::uint32_t answers_ = 0;

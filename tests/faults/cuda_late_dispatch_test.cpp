@@ -24,12 +24,15 @@ namespace {
 constexpr int kLate = 1;  // Rows of higher ranks come after its own.
 /// What rank 0's rows say: more than the number of any token.
 constexpr int kFirst = 100;
+/// The weights of the rank that is late.
+constexpr float kLateWeight = 2.0F;
 
 struct Shape {
   Layout layout;
   int tokens;
   int late_tokens;  // of the rank that is late
   int hidden;
+  Mode mode = Mode::latency;
 
   int tokens_of(int rank) const { return rank == kLate ? late_tokens : tokens; }
 };
@@ -57,6 +60,8 @@ class Trial {
     }
     route_everywhere(tokens_, static_cast<std::int32_t*>(ids_.view().data),
                      static_cast<float*>(weights_.view().data));
+    auto* const weights = static_cast<float*>(weights_.view().data);
+    if (rank == kLate) std::fill_n(weights, tokens_ * kTopk, kLateWeight);
     new (report_.get()) Report();
   }
 
@@ -167,6 +172,7 @@ void run_trial(World& world, const Shape& shape, Timing& timing, support::Findin
   const int rank = world.rank();
   CommunicatorOptions options;
   options.layout = shape.layout;
+  options.mode = shape.mode;
   // Slowly, so that the deadline is more often in the middle.
   if (rank == kLate) options.block_limit = 1;
   support::place().adapt(options);
@@ -225,6 +231,15 @@ TEST_P(CudaLateDispatch, ManyTokensToFew) {
   expect_all_or_nothing({GetParam(), 8, 80, 2048});
 }
 
+/// Its cell has come, but not all of its headers, or of its rows.
+TEST_P(CudaLateDispatch, ThroughputMode) {
+#if SLUICE_CUDA_SIMULATED
+  expect_all_or_nothing({GetParam(), 80, 80, 512, Mode::throughput});
+#else
+  expect_all_or_nothing({GetParam(), 96, 96, 7168, Mode::throughput});
+#endif
+}
+
 #if SLUICE_CUDA_SIMULATED
 /// Ranks that wait for the late one, times the trials.
 constexpr int kWaiting = kRanks - 1;
@@ -244,6 +259,17 @@ TEST_P(CudaLateDispatch, PartsOfFewTokens) {
 }
 TEST_P(CudaLateDispatch, PartsOfManyTokens) {
   expect_lost_rows({GetParam(), 80, 80, 2048});
+}
+
+/// In throughput mode all of its counts come, and half of its headers.
+TEST_P(CudaLateDispatch, HeadersInThroughputMode) {
+  const Shape shape{GetParam(), 80, 80, 512, Mode::throughput};
+  Timing timing;
+  timing.wait = {};
+  gpu_simulator::lost_second_word = std::bit_cast<std::uint32_t>(kLateWeight);
+  EXPECT_EQ(run_trials(1, shape, timing), "");
+  gpu_simulator::lost_second_word = 0;
+  EXPECT_EQ(timing.answered, kWaiting * shape.late_tokens);
 }
 
 /// Of the late rank's counts half come, of which all make the same.

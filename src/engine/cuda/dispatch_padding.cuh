@@ -31,12 +31,12 @@ __device__ __forceinline__ void zero_rows(const DispatchArgs& a, std::int64_t fi
   }
 }
 
-/// By a handle that is complete: warp `place` of `warps`.
-__device__ __forceinline__ void zero_by_handle(const Receipt& r, int place, int warps, int lane) {
+/// By the counts and offsets of a handle, and by the rows of rank_major: warp `place` of `warps`.
+__device__ __forceinline__ void zero_by_handle(const Receipt& r, std::int64_t rows, int place,
+                                               int warps, int lane) {
   const DispatchArgs& a = r.a;
   const Geometry& g = r.g;
   if (r.layout == Layout::rank_major) {
-    const std::int64_t rows = r.handle.header()->rows;  // no more than the capacity
     return zero_rows(a, rows + place, a.stored_rows, warps, lane);
   }
   const bool slab = r.layout == Layout::expert_slab;
@@ -62,7 +62,7 @@ static __device__ __noinline__ void zero_padding(Late late, int warps, int place
   const Geometry& g = r.g;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const bool slab = r.layout == Layout::expert_slab;
-  if (a.cached) return zero_by_handle(r, place, warps, lane);
+  if (a.cached) return zero_by_handle(r, r.handle.header()->rows, place, warps, lane);
   Polls polls(is_weary(r));
   if (r.layout == Layout::rank_major) {
     int records = -1;

@@ -76,6 +76,10 @@ __device__ __forceinline__ void store_relaxed(std::uint64_t* at, std::uint64_t v
   linger(kLingersPerStore);
   asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");
 }
+__device__ __forceinline__ void store_relaxed(std::uint32_t* at, std::uint32_t value) {
+  linger(kLingersPerStore);
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
 __device__ __forceinline__ void store_release(std::uint64_t* at, std::uint64_t value) {
   linger(kLingersPerStore);
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(at), "l"(value) : "memory");

@@ -23,15 +23,15 @@ void each_array(const EngineConfig& config, Desk& desk, Visit visit) {
   const auto wide = [](int value) { return static_cast<std::size_t>(value); };
   const std::size_t depth = wide(config.options.in_flight);
   const std::size_t routes = depth * wide(config.tokens_max) * wide(config.shape.top_k);
-  visit(desk.experts, wide(kBlocksMax) * wide(config.shape.experts));
-  visit(desk.records, wide(kBlocksMax) * wide(config.ranks));
+  visit(desk.counts, wide(kBlocksMax) * wide(config.shape.experts + config.ranks));
   visit(desk.ids, routes);
   visit(desk.weights, routes);
   visit(desk.bad_routes, depth);
   visit(desk.arrivals, std::size_t{1});
   visit(desk.first_rows, wide(config.ranks) * wide(config.local_experts()));
   visit(desk.done, wide(protocol::kKinds * Desk::kHalves));
-  visit(desk.notes, wide(Desk::kHalves));
+  visit(desk.dispatch_notes, wide(Desk::kHalves));
+  visit(desk.combine_notes, wide(Desk::kHalves));
 }
 
 }  // namespace sluice::engine::cuda

@@ -6,8 +6,7 @@
 #include "engine/cuda/recorder.cuh"
 #include "engine/cuda/throughput.hpp"
 
-/// Throughput mode: what all of its kernels do. Those of a dispatch follow one another on a stream, so what one has
-/// written the next one reads; one block of one of them awaits the peers' cells, and decides for all who takes part.
+/// Throughput mode: what dispatch and combine have in common.
 namespace sluice::engine::cuda {
 
 /// Which thread this is, and the number of its warp among all of the launch: neighbours are on different multiprocessors.
@@ -24,10 +23,7 @@ struct Seat {
   }
 };
 
-inline constexpr Halves kSendHalf{true, false};
-inline constexpr Halves kReceiveHalf{false, true};
-
-/// A kernel's part of an operation, or of a half: what it begins with, and ends with. By a whole block.
+/// An operation, or a half of it: what it begins with, and ends with. By a whole block.
 class Part {
  public:
   const Seat seat;
@@ -40,7 +36,6 @@ class Part {
     __syncthreads();
     recorder.join(kind, (half.send ? block.sent : block.received).epoch + 1);
   }
-  /// By the half's last kernel.
   __device__ __forceinline__ void close_half() {
     if (seat.warp == kCloseWarp) close(g_, kind_, half_, block_, seat.lane);
     recorder.mark(Phase::wait);
@@ -77,19 +72,22 @@ __device__ __forceinline__ bool is_last(std::uint32_t* done) {
 /// rows lie that are read in place (InPlace).
 namespace throughput_word {
 inline constexpr std::uint32_t kRecords = cell_word::kNothing - 1U;
-static_assert(kMaxTokens <= kRecords);
+/// In `tokens`, of a dispatch: rows, or their scales, are being staged, and of each it will be said that it is there.
+inline constexpr std::uint32_t kStaging = 1U << 31;
+inline constexpr std::uint32_t kTokens = kStaging - 1U;
+static_assert(kMaxTokens <= kRecords && kMaxTokens <= kTokens);
 }  // namespace throughput_word
 
 /// Tells the peers what comes of this operation; all that was done before is seen by who has seen the cell. word: of
 /// rank `lane`. By one warp. Pairs with read_cell().
 __device__ __forceinline__ void publish(const Geometry& g, protocol::CellKind kind, int bank,
                                         std::uint32_t tag, std::uint32_t word,
-                                        std::uint32_t signature, int tokens, InPlace own,
+                                        std::uint32_t signature, std::uint32_t tokens, InPlace own,
                                         std::uint32_t suspects, int lane) {
   fence_system();
   if (lane >= g.ranks || ((suspects >> lane) & 1U) != 0) return;
   std::byte* const at = out_at(g, lane, g.layout.cell(kind, bank));
-  store_packet(at, make_uint4(tag, word, signature, static_cast<std::uint32_t>(tokens)));
+  store_packet(at, make_uint4(tag, word, signature, tokens));
   store_packet(at + window::kFormPacket * window::kPacketBytes,
                make_uint4(tag, own.stride, static_cast<std::uint32_t>(own.offset),
                           static_cast<std::uint32_t>(own.offset >> 32)));
@@ -100,6 +98,7 @@ struct Arrival {
   int records = 0;
   int tokens = 0;
   InPlace rows;
+  bool staging = false;
   bool missing = false;
   bool refused = false;
   bool mismatched = false;
@@ -119,7 +118,8 @@ __device__ __forceinline__ bool read_cell(const std::byte* at, std::uint32_t tag
   if ((packet.y & cell_word::kNothing) == 0) {
     arrival.records = static_cast<int>(packet.y & throughput_word::kRecords);
   }
-  arrival.tokens = static_cast<int>(packet.w);
+  arrival.tokens = static_cast<int>(packet.w & throughput_word::kTokens);
+  arrival.staging = (packet.w & throughput_word::kStaging) != 0;
   arrival.rows = {rows.z | std::uint64_t{rows.w} << 32, rows.y};
   return true;
 }
@@ -219,18 +219,6 @@ class Queue {
   int lane_;
   int count_ = 0;
   int ahead_ = 0;  // of lane 0
-};
-
-/// The tokens of this block: a part of all, in their order.
-struct Share {
-  int first;
-  int end;
-  __device__ __forceinline__ explicit Share(int tokens) {
-    const int blocks = static_cast<int>(gridDim.x);
-    const int each = (tokens + blocks - 1) / blocks;
-    first = min(static_cast<int>(blockIdx.x) * each, tokens);
-    end = min(first + each, tokens);
-  }
 };
 
 }  // namespace sluice::engine::cuda

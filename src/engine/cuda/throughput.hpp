@@ -16,12 +16,25 @@ struct InPlace {
 
 /// What is known of a dispatch's peers once all of their cells have come, or will not.
 struct Arrivals {
-  std::uint32_t given;  // Ranks whose part counts.
+  std::uint32_t given;        // Ranks whose part counts.
+  std::uint32_t staging;      // Of these, those that say of every row that it is there.
+  std::uint32_t staged_rows;  // Of these, those of which rows are staged, not scales alone.
   std::int32_t tokens[kPeersMax];
   std::int32_t
       records[kPeersMax + 1];        // Where those of a source begin, in the order of the sources.
   const std::byte* rows[kPeersMax];  // Where those to be pulled begin.
   std::int64_t stride[kPeersMax];    // of these
+};
+
+/// What the blocks and warps of a dispatch, or of a half, leave for each other. The last block sets it to zero.
+struct DispatchNotes {
+  /// What blocks, then warps, take one by one.
+  enum Items { kShares, kBatches, kRecords, kItems };
+
+  std::uint32_t next[kItems];
+  std::uint32_t numbered;                   // 1: Arrivals, and where rows begin, are there.
+  std::uint32_t missing;                    // Ranks whose records, or rows, did not come.
+  unsigned long long waited_ns[kPeersMax];  // By the warp that waited longest.
 };
 
 /// What the warps of a combine leave for its last block, which sets it to zero.
@@ -42,9 +55,9 @@ struct CombineNotes {
 struct Desk {
   enum Half { kSend, kReceive, kHalves };
 
-  // dispatch, send half
-  std::int32_t* experts = nullptr;  // [kBlocksMax][E]: tokens of a block with a route to the expert
-  std::int32_t* records = nullptr;  // [kBlocksMax][R]
+  /// dispatch, send half: [kBlocksMax][E + R], of a share of the tokens: how many go to each expert, then to each rank. Below
+  /// them the tag of the operation.
+  std::uint64_t* counts = nullptr;
   // Between its halves: routing as used, [M][K].
   std::int32_t* ids = nullptr;
   float* weights = nullptr;
@@ -54,7 +67,9 @@ struct Desk {
   std::int32_t* first_rows = nullptr;  // [R][L]: of a source's tokens with the expert
   // Of a kind.
   std::uint32_t* done = nullptr;  // [kHalves]: blocks of the launch that have done their part
-  CombineNotes* notes = nullptr;  // [kHalves]; whole combines use those of their receive half
+  // [kHalves]; whole operations use those of their receive half.
+  DispatchNotes* dispatch_notes = nullptr;
+  CombineNotes* combine_notes = nullptr;
   /// Where the windows of all ranks are mapped, and their registered memory.
   std::byte* windows[kPeersMax] = {};
   std::byte* heaps[kPeersMax] = {};

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   Part part(g, protocol::Kind::combine, a.halves, a.timeout_ns, block);
   const Seat& seat = part.seat;
   const int lane = seat.lane;
-  CombineNotes& notes = *desk.notes;
+  CombineNotes& notes = *desk.combine_notes;
   const Call call(a, desk);
   const Combine sent = combine_of(a, call, block, block.sent);
   const Combine received = combine_of(a, call, block, block.received);
@@ -121,7 +121,7 @@ int launch_throughput_combine(const CombineArgs& args, const Desk& desk, const L
   own.overlap = false;  // Blocks that wait for the kernel before would hold multiprocessors.
   Desk of_halves = desk;
   const Desk::Half half = a.halves.receive ? Desk::kReceive : Desk::kSend;
-  of_halves.notes += half;
+  of_halves.combine_notes += half;
   of_halves.done += half;
   return launch_kernel(kernel_for(a), a, own, static_cast<std::size_t>(desk.ring_bytes), of_halves);
 }

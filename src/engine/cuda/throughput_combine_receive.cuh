@@ -190,7 +190,7 @@ class Summer {
   __device__ __forceinline__ Summer(const Combine& c, const Desk& desk, SharedAt slots,
                                     bool by_ring, int lane)
       : c_(c),
-        notes_(*desk.notes),
+        notes_(*desk.combine_notes),
         slots_(slots),
         by_ring_(by_ring),
         sources_(c, desk, lane),
@@ -313,7 +313,7 @@ __device__ __noinline__ void sum_again(const CombineArgs* args, const Desk* desk
   const int lane = static_cast<int>(threadIdx.x % 32);
   Sources sources(c, *desk, lane);
   sources.look(c, lane);
-  if (threadIdx.x == 0) desk->notes->lost_routes = 0;
+  if (threadIdx.x == 0) desk->combine_notes->lost_routes = 0;
   fence_system();
   __syncthreads();
   int lost = 0;
@@ -333,7 +333,7 @@ __device__ __noinline__ void sum_again(const CombineArgs* args, const Desk* desk
                               });
   }
   if (lane == 0 && lost != 0) {
-    atomicAdd(&desk->notes->lost_routes, static_cast<unsigned long long>(lost));
+    atomicAdd(&desk->combine_notes->lost_routes, static_cast<unsigned long long>(lost));
   }
   __syncthreads();
 }
@@ -345,7 +345,7 @@ __device__ __forceinline__ void end_receive(const CombineArgs& a, const Desk& de
                                             bool sums, const Seat& seat) {
   const Geometry& g = a.geometry;
   const int lane = seat.lane;
-  CombineNotes& notes = *desk.notes;
+  CombineNotes& notes = *desk.combine_notes;
   __shared__ std::uint32_t accusers;
   __shared__ std::uint32_t others;
   if (seat.warp == 0) {

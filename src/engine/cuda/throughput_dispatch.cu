@@ -2,39 +2,114 @@
 #include <algorithm>
 
 #include "engine/cuda/throughput_dispatch_receive.cuh"
-#include "engine/cuda/throughput_dispatch_send.cuh"
+#include "engine/cuda/throughput_stage.cuh"
 
-/// dispatch in throughput mode: a rank stages its rows, tells the ranks of its experts which are theirs, and
-/// where; those pull each row once, straight to where it belongs.
+/// dispatch in throughput mode, one kernel: a rank tells the ranks of its experts how many tokens are theirs, then which, and
+/// stages the rows that they cannot read where they lie; they pull each row once, straight to where it belongs. A warp
+/// stages until its record can be pulled, or nothing is left to stage.
 namespace sluice::engine::cuda {
 namespace {
 
-using Kernel = void (*)(const DispatchArgs, const Desk);
+/// All of a dispatch, or a half of it.
+template <typename Encoder, int kSpan>
+__global__ void __launch_bounds__(kBlockThreads, 1)
+    dispatch_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk,
+                    const __grid_constant__ RowCounts row_counts) {
+  __shared__ Shared shared;
+  __shared__ Ring ring;
+  const Geometry& g = a.geometry;
+  const Block& block = shared.note.block;
+  DispatchNotes& notes = *desk.dispatch_notes;
+  unsigned share = 0;  // Of the first thread. On its way while the block opens.
+  if (threadIdx.x == 0 && a.halves.send) {
+    share = atomicAdd(&notes.next[DispatchNotes::kShares], 1U);
+  }
+  Part part(g, protocol::Kind::dispatch, a.halves, a.timeout_ns, shared.note.block);
+  const Seat& seat = part.seat;
+  const int lane = seat.lane;
+  const Terms terms(a);
+  const bool fresh = is_fresh(a, terms);
+  const bool drop = a.drop || terms.refused;
+  bool numbers = blockIdx.x == 0;
+  if (a.halves.send) {
+    if (block.suspects != 0) {
+      if (seat.warp == 0) accuse(g, block.suspects, lane);
+      fence_system();  // Before anything is overwritten, and before other blocks see what this one has counted.
+      __syncthreads();
+    }
+    if (fresh) {
+      numbers = Routing(a, desk, block, terms).send(notes, share);
+    } else if (blockIdx.x == 0 && seat.warp == 0) {
+      tell_records(a, desk, block, terms, terms.refused ? cell_word::kRefused : 0, lane);
+    }
+    part.recorder.mark(Phase::put);
+  } else if (!a.cached && a.handle != nullptr && !a.refused) {
+    const HandleArrays handle{a.handle, &a.handle_layout};
+#pragma unroll 1
+    for (int at = static_cast<int>(blockIdx.x) * kBlockThreads + static_cast<int>(threadIdx.x);
+         at < a.tokens * g.top_k; at += static_cast<int>(gridDim.x) * kBlockThreads) {
+      handle.topk_ids()[at] = desk.ids[at];
+      handle.topk_weights()[at] = desk.weights[at];
+    }
+  }
+  const Receipt r = receipt_for(a, terms, shared.note);
+  if (a.halves.receive && numbers) {
+    number_rows_for_all(r, desk, drop, row_counts, shared, part.recorder, seat);
+  }
+  RowCopier copier(ring, throughput_memory, desk.ring_bytes, seat.warp, lane);
+  Stager<Encoder> stager(a, desk, block, terms.refused ? 0 : a.tokens, copier, seat);
+  Puller<Encoder, kSpan> puller(r, desk, copier, a.halves.receive && !drop, lane);
+  bool stages = a.halves.send && stager.open();
+#pragma unroll 1
+  for (;;) {
+    if (puller.look() && puller.is_ready()) {
+      stager.put_aside();
+      puller.pull();
+    } else if (stages) {
+      stages = stager.stage_next();
+      if (!stages) part.recorder.mark(Encoder::kVerbatim ? Phase::put : Phase::quantise);
+    } else if (puller.has_more()) {
+      puller.await();
+    } else {
+      break;
+    }
+  }
+  copier.finish();
+  if (a.halves.receive && !drop && a.rows && a.zero_padding) {
+    std::int64_t rows = a.cached ? r.handle.header()->rows : desk.arrivals->records[g.ranks];
+    if (a.capacity > 0) rows = min(rows, a.capacity);
+    zero_by_handle(r, rows, seat.place, seat.warps, lane);
+  }
+  part.recorder.mark(Phase::place);
+  if (is_last(desk.done)) {
+    if (a.halves.receive) end_receive(r, desk, shared.note, seat);
+    __syncthreads();
+    if (threadIdx.x == 0) notes = DispatchNotes{};
+  }
+  part.close_half();
+}
 
-/// Who encodes rows, and who pulls what was encoded, whose bytes are all it needs to know.
-struct Kernels {
-  Kernel send;
-  Kernel pull;
-};
-Kernels kernels_for(const DispatchArgs& a) {
-  constexpr int kSpan = 7;  // units: a row of 7168 elements is two pieces
-  constexpr int kWideSpan = 3;
+using Kernel = void (*)(const DispatchArgs, const Desk, const RowCounts);
+
+Kernel kernel_for(const DispatchArgs& a) {
+  constexpr int kSpan = 2;  // units of a row at once, where it does not go through shared memory
+  constexpr int kWideSpan = 1;
   const bool wide = a.x_dtype == DType::f32;
   if (a.codec.kind == CodecKind::fp8) {
-    const Kernel pull = pull_kernel<GivenEncoder, kSpan>;
-    if (a.x_dtype == DType::e4m3) return {send_kernel<GivenEncoder>, pull};
-    return {wide ? send_kernel<Fp8Encoder<4, false>> : send_kernel<Fp8Encoder<2, false>>, pull};
+    if (a.x_dtype == DType::e4m3) return dispatch_kernel<GivenEncoder, kSpan>;
+    return wide ? dispatch_kernel<Fp8Encoder<4, false>, kSpan>
+                : dispatch_kernel<Fp8Encoder<2, false>, kSpan>;
   }
   const DType out = a.codec.kind == CodecKind::bf16  ? DType::bf16
                     : a.codec.kind == CodecKind::f16 ? DType::f16
                                                      : DType::f32;
   const bool wide_out = out == DType::f32;
-  const Kernel pull = wide_out ? pull_kernel<RawEncoder<4, false>, kWideSpan>
-                               : pull_kernel<RawEncoder<2, false>, kSpan>;
   if (out == a.x_dtype || !a.rows) {
-    return {wide_out ? send_kernel<RawEncoder<4, false>> : send_kernel<RawEncoder<2, false>>, pull};
+    return wide_out ? dispatch_kernel<RawEncoder<4, false>, kWideSpan>
+                    : dispatch_kernel<RawEncoder<2, false>, kSpan>;
   }
-  return {wide_out ? send_kernel<ConvertEncoder<4>> : send_kernel<ConvertEncoder<2>>, pull};
+  return wide_out ? dispatch_kernel<ConvertEncoder<4>, kWideSpan>
+                  : dispatch_kernel<ConvertEncoder<2>, kSpan>;
 }
 
 std::size_t slice_bytes(const DispatchArgs& a) {
@@ -43,65 +118,42 @@ std::size_t slice_bytes(const DispatchArgs& a) {
 
 /// What blocks have of shared memory besides.
 constexpr int kOtherShared = 3 << 10;
-static_assert(sizeof(Ring) + sizeof(Note) + 1024 <= kOtherShared);
+static_assert(sizeof(Ring) + sizeof(Shared) + 1024 <= kOtherShared);
 
 }  // namespace
 
 int launch_throughput_dispatch(const DispatchArgs& args, const Desk& desk, const Launch& launch) {
-  const Kernels kernels = kernels_for(args);
-  DispatchArgs a = args;
-  const auto ring = static_cast<std::size_t>(desk.ring_bytes);
-  int error = 0;
-  const auto run = [&](Kernel kernel, int blocks, std::size_t shared) {
-    Launch own = launch;
-    own.blocks = blocks;
-    own.overlap = false;  // Blocks that wait for the kernel before would hold multiprocessors.
-    const int failed = launch_kernel(kernel, a, own, shared, desk);
-    if (error == 0) error = failed;
-  };
-  if (args.halves.send) {
-    run(count_kernel, launch.blocks, slice_bytes(args));
-    // What was not counted cannot be numbered.
-    a.refused = a.refused || error != 0;
-    a.drop = a.drop || error != 0;
-    run(kernels.send, launch.blocks, std::max(slice_bytes(args), ring));
-  }
-  if (args.halves.receive) {
-    run(number_kernel, 1, 0);
-    const int failed = launch_row_counts(a, launch);
-    if (error == 0) error = failed;
-    run(kernels.pull, launch.blocks, ring);
-  }
-  return error;
+  Launch own = launch;
+  own.overlap = false;  // Blocks that wait for the kernel before would hold multiprocessors.
+  Desk of_halves = desk;
+  const Desk::Half half = args.halves.receive ? Desk::kReceive : Desk::kSend;
+  of_halves.dispatch_notes += half;
+  of_halves.done += half;
+  const std::size_t shared = std::max(slice_bytes(args), static_cast<std::size_t>(desk.ring_bytes));
+  return launch_kernel(kernel_for(args), args, own, shared, of_halves, launch.row_counts);
 }
 
 int throughput_ring_bytes() {
   int device = 0;
   int bytes = 0;
   cudaFuncAttributes attributes;
-  const bool has_engine = cudaFuncGetAttributes(&attributes, count_kernel) == cudaSuccess &&
-                          attributes.ptxVersion >= 90 && cudaGetDevice(&device) == cudaSuccess &&
-                          cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                                                 device) == cudaSuccess;
+  const bool has_engine =
+      cudaFuncGetAttributes(&attributes, kernel_for(DispatchArgs{})) == cudaSuccess &&
+      attributes.ptxVersion >= 90 && cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+          cudaSuccess;
   return has_engine ? std::clamp(bytes - kOtherShared, 0, Ring::kBytes) : 0;
 }
 
 int load_throughput_dispatch_kernels() {
-  const int slices = Slice::bytes(kMaxExperts, kPeersMax);
-  const int most = std::max(slices, throughput_ring_bytes());
-  int error = load_kernel(count_kernel, slices);
-  if (error == cudaSuccess) error = load_kernel(number_kernel, 0);
-  if (error != cudaSuccess) return error;
+  const int shared = std::max(Slice::bytes(kMaxExperts, kPeersMax), throughput_ring_bytes());
   for (const CodecKind kind : {CodecKind::bf16, CodecKind::f16, CodecKind::f32, CodecKind::fp8}) {
     for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3}) {
       DispatchArgs args;
       args.codec.kind = kind;
       args.x_dtype = dtype;
-      const Kernels kernels = kernels_for(args);
-      for (const Kernel kernel : {kernels.send, kernels.pull}) {
-        error = load_kernel(kernel, most);
-        if (error != cudaSuccess) return error;
-      }
+      const int error = load_kernel(kernel_for(args), shared);
+      if (error != cudaSuccess) return error;
     }
   }
   return cudaSuccess;

@@ -2,140 +2,13 @@
 #pragma once
 
 #include "engine/cuda/dispatch_mend.cuh"
-#include "engine/cuda/throughput_dispatch_send.cuh"
+#include "engine/cuda/throughput_number.cuh"
+#include "engine/cuda/throughput_ring.cuh"
 
-/// dispatch in throughput mode, receive half: one block awaits the peers' cells and numbers the rows; then rows are pulled.
+/// dispatch in throughput mode, receive half: once the rows are numbered, warps take records one by one, in the order of
+/// their tokens, and pull a record's row when its header has come and the row lies where it is pulled from. A source whose
+/// records do not come in time is given up as a whole.
 namespace sluice::engine::cuda {
-
-/// The true counts, and where every source's rows of every expert begin. By a whole block.
-__device__ __forceinline__ void number_experts(const Receipt& r, const Desk& desk,
-                                               std::uint32_t given, Shared& shared) {
-  const DispatchArgs& a = r.a;
-  const Geometry& g = r.g;
-  const HandleArrays& handle = r.handle;
-  const bool slab = r.layout == Layout::expert_slab;
-  const bool major = r.layout == Layout::expert_major;
-  std::int64_t row = 0;
-#pragma unroll 1
-  for (int first = 0; first < g.local_experts; first += kBlockThreads) {
-    const int expert = first + static_cast<int>(threadIdx.x);
-    const bool exists = expert < g.local_experts;
-    int count = 0;
-#pragma unroll 1
-    for (int source = 0; exists && source < g.ranks; ++source) {
-      desk.first_rows[source * g.local_experts + expert] = count;
-      if (((given >> source) & 1U) == 0) continue;
-      const std::uint64_t word = load_relaxed(
-          reinterpret_cast<const std::uint64_t*>(in_at(g, source, g.layout.count(r.bank, expert))));
-      count += static_cast<int>(word >> 32);
-    }
-    const Segment segment = next_segment(r, expert, count, row);
-    if (!exists) continue;
-#pragma unroll 1
-    for (int source = 0; major && source < g.ranks; ++source) {
-      desk.first_rows[source * g.local_experts + expert] +=
-          static_cast<std::int32_t>(segment.begin);
-    }
-    count_rows(g, expert, count);
-    handle.counts()[expert] = count;
-    handle.aligned_counts()[expert] = segment.aligned;
-    handle.offsets()[expert] = segment.begin;
-    note_overflow(r, segment.begin, count, shared);
-  }
-  if (slab) row = g.local_experts * a.capacity;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  handle.offsets()[g.local_experts] = row;
-  shared.rows = major && a.capacity > 0 && row > a.capacity ? a.capacity : row;
-}
-
-__device__ __forceinline__ Receipt receipt_for(const DispatchArgs& a, const Terms& terms,
-                                               Note& note) {
-  const Progress& progress = note.block.received;
-  return {a,
-          a.geometry,
-          {a.handle, &a.handle_layout},
-          window::tag_of(progress.epoch + 1),
-          terms.signature,
-          0,
-          static_cast<int>(progress.bank),
-          &note,
-          a.layout,
-          false};
-}
-
-/// Awaits the cells of all sources, decides who takes part, and numbers the rows. One block.
-static __global__ void __launch_bounds__(kBlockThreads, 1)
-    number_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
-  __shared__ Shared shared;
-  const Geometry& g = a.geometry;
-  Part part(g, protocol::Kind::dispatch, kReceiveHalf, a.timeout_ns, shared.note.block);
-  const Seat& seat = part.seat;
-  const int lane = seat.lane;
-  const Terms terms(a);
-  const bool drop = a.drop || terms.refused;
-  const bool writes = !a.cached && a.handle != nullptr;
-  const Receipt r = receipt_for(a, terms, shared.note);
-  Arrivals& arrivals = *desk.arrivals;
-  if (seat.warp == kBooksWarp) begin_header(a, writes, lane);
-  if (seat.warp == 0) {
-    const Arrival arrival = await_arrivals(g, protocol::CellKind::dispatch, r.bank, r.tag,
-                                           r.signature, shared.note.block, a.timeout_ns, lane);
-    Coming& coming = shared.coming;
-    coming.missing = lanes_with(arrival.missing);
-    coming.refused = lanes_with(arrival.refused);
-    coming.mismatched = lanes_with(arrival.mismatched);
-    std::uint32_t given =
-        ((1U << g.ranks) - 1U) & ~(coming.missing | coming.refused | coming.mismatched);
-    if (a.cached && !drop) {
-      given &= static_cast<std::uint32_t>(r.handle.header()->accepted.words[0]);
-    }
-    int end = arrival.records;
-#pragma unroll 1
-    for (int step = 1; step < kPeersMax; step *= 2) {
-      const int other = __shfl_up_sync(~0U, end, step);
-      if (lane >= step) end += other;
-    }
-    if (lane < g.ranks) {
-      coming.records[lane] = arrival.records;
-      arrivals.tokens[lane] = ((given >> lane) & 1U) != 0 ? arrival.tokens : 0;
-      arrivals.records[lane + 1] = end;
-      const bool staged = arrival.rows.stride == 0 || mutant(KernelMutant::place_ignored);
-      arrivals.rows[lane] = staged ? desk.windows[lane] + g.layout.staged_row(r.bank, 0)
-                                   : desk.heaps[lane] + arrival.rows.offset;
-      arrivals.stride[lane] =
-          staged ? static_cast<std::int64_t>(g.layout.staged_row_stride()) : arrival.rows.stride;
-    }
-    if (lane == 0) {
-      arrivals.records[0] = 0;
-      arrivals.given = drop ? 0 : given;
-      shared.overflow_rows = 0;
-      shared.rows = 0;
-      shared.bad_routes = atomicExch(desk.bad_routes, 0U);
-    }
-    const bool pulls = a.rows && !a.cached && !drop && lane < g.ranks && lane != g.rank;
-    if (pulls) {
-      count_bytes(g, protocol::Kind::dispatch,
-                  std::int64_t{arrival.records} * a.record_packets * 16);
-    }
-  }
-  __syncthreads();
-  part.recorder.mark(Phase::wait);
-  if (!a.cached && !drop) {
-    number_experts(r, desk, arrivals.given, shared);
-  } else if (writes) {
-    write_no_rows(&a);
-  }
-  if (a.cached && !drop) count_cached_rows(&a);
-  __syncthreads();
-  if (seat.warp == 0) {
-    finish_header<false>(r, shared, drop, shared.note.block.received.epoch + 1, lane);
-  }
-  __syncthreads();
-  if (a.cached && a.handle_copy != nullptr) copy_handle(&a);
-  part.recorder.mark(Phase::count);
-  part.recorder.finish(Role::worker);
-}
 
 /// Lane k: the row of route k of the `record`-th record, or what the handle has for none.
 __device__ __forceinline__ int place_route(const Receipt& r, const Desk& desk, int source,
@@ -158,17 +31,22 @@ __device__ __forceinline__ std::uint32_t targets_of(const Receipt& r, int row) {
   return r.layout == Layout::rank_major ? targets & (~targets + 1) : targets;
 }
 
+/// The first of a record's scales: asked for before its row, and looked at when that is on its way.
+__device__ __forceinline__ uint4 first_scales(const DispatchArgs& a, const std::byte* from,
+                                              int lane) {
+  const int packets = static_cast<int>(a.units_divisor.divisor) * a.scale_packets;
+  return lane < packets ? load_packet(from + lane * 16) : make_uint4(0, 0, 0, 0);
+}
 /// A record's scales to those of its rows.
-__device__ __forceinline__ void pull_scales(const Receipt& r, const std::byte* from, int row,
-                                            int lane) {
+__device__ __forceinline__ void pull_scales(const Receipt& r, const std::byte* from, uint4 packet,
+                                            int row, int lane) {
   const DispatchArgs& a = r.a;
   const int packets = static_cast<int>(a.units_divisor.divisor) * a.scale_packets;
   std::byte* const own = row_at(a.scales, max(row, 0));
 #pragma unroll 1
   for (int first = 0; first < packets; first += 32) {
     const int at = first + lane;
-    uint4 packet = make_uint4(0, 0, 0, 0);
-    if (at < packets) packet = load_packet(from + at * 16);
+    if (first != 0 && at < packets) packet = load_packet(from + at * 16);
 #pragma unroll 1
     for (std::uint32_t left = targets_of(r, row); left != 0; left &= left - 1) {
       std::byte* const out = pointer_of(own, __ffs(static_cast<int>(left)) - 1);
@@ -182,159 +60,296 @@ __device__ __forceinline__ void pull_scales(const Receipt& r, const std::byte* f
   }
 }
 
-/// A source's row to its row, or rows. lost: zeros instead.
+/// What has become known of a source.
+struct Origin {
+  int tokens = 0;
+  int first = 0;  // record
+  const std::byte* rows = nullptr;
+  std::int64_t stride = 0;
+};
+
+/// What a warp does of the receive half: it has a record, and pulls it once that can be done.
 template <typename Encoder, int kSpan>
-__device__ __forceinline__ void pull_row(const Receipt& r, const Desk& desk, RowCopier& copier,
-                                         int source, int token, int row, bool lost, int lane) {
-  const std::uint32_t targets = targets_of(r, row);
-  if (targets == 0) return;
-  std::byte* const from =
-      const_cast<std::byte*>(desk.arrivals->rows[source]) + token * desk.arrivals->stride[source];
-  // Scales are staged, wherever their rows lie.
-  std::byte* const scales =
-      desk.windows[source] + r.g.layout.staged_row(r.bank, token) + r.a.row_bytes;
-  if (!lost && r.a.aligned && desk.ring_bytes != 0) {
-    const bool takes = ((targets >> lane) & 1U) != 0;
-    copier.copy(from, r.a.row_bytes, takes ? row_at(r.a.out, row) : nullptr);
-    if constexpr (Encoder::kOutput == 1) pull_scales(r, scales, row, lane);
+class Puller {
+ public:
+  __device__ __forceinline__ Puller(const Receipt& r, const Desk& desk, RowCopier& copier,
+                                    bool receives, int lane)
+      : r_(r),
+        desk_(desk),
+        notes_(*desk.dispatch_notes),
+        copier_(copier),
+        lane_(lane),
+        waits_(receives),
+        queue_(&notes_.next[DispatchNotes::kRecords], lane) {}
+
+  /// Takes a record, if there is none and one is known of, and asks what has come of it by now. Whether there is one.
+  __device__ __forceinline__ bool look() {
+    if (waits_ && is_numbered()) begin();
+    if (takes_ && token_ < 0) claim();
+    if (token_ >= 0) ask();
+    return token_ >= 0;
+  }
+  /// Whether there is one, or may be.
+  __device__ __forceinline__ bool has_more() const { return waits_ || takes_; }
+
+  /// Whether all of it was there when it was asked for, or nothing of it will come.
+  __device__ __forceinline__ bool is_ready() const {
+    const bool told =
+        r_.a.cached || header_.x == r_.tag || mutant(KernelMutant::stale_header_taken);
+    const bool none = !r_.a.cached && told && (header_.z & place_word::kNone) != 0;
+    return __any_sync(~0U, none && lane_ == 0) || __all_sync(~0U, told && staged_ == r_.tag);
+  }
+  /// Waits for it, or for the numbers: those come of a block that runs, and that waits for no warp of this launch.
+  __device__ __forceinline__ void await() {
+    if (waits_) {
+      while (!is_numbered()) {
+      }
+      return;
+    }
+    std::uint64_t began = 0;
+    Patience patience(r_.g, r_.a.timeout_ns, began);
+    WaitClock wait;
+    bool gave_up = false;
+    for (ask(); !is_ready() && !gave_up; ask()) {
+      wait.poll();
+      if (patience.weary()) gave_up = __any_sync(~0U, lane_ == 0 && patience.look(source_));
+    }
+    const std::uint64_t waited = wait.ns();
+    if (lane_ == 0 && waited != 0) {
+      atomicMax(&notes_.waited_ns[source_], static_cast<unsigned long long>(waited));
+    }
+    __syncwarp();
+    if (!gave_up) return;
+    if (lane_ == 0) atomicOr(&notes_.missing, 1U << source_);
+    gone_ |= 1U << source_;
+    token_ = -1;
+  }
+
+  /// Pulls it.
+  __device__ __forceinline__ void pull() {
+    __syncwarp();  // What came before the word is seen by this warp.
+    if (((staged_rows_ >> source_) & 1U) != 0) order_copies();
+    const int token = token_;
+    token_ = -1;
+    if (r_.a.cached) {
+      const bool lost = ((desk_.arrivals->given >> source_) & 1U) == 0;
+      pull_row(token, row_, lost);
+      if (lane_ == 0 && !lost && source_ != r_.g.rank) {
+        count_bytes(r_.g, protocol::Kind::dispatch, std::int64_t{r_.a.record_packets} * 16);
+      }
+      return;
+    }
+    if (__any_sync(~0U, lane_ == 0 && (header_.z & place_word::kNone) != 0)) return;
+    const int record = __shfl_sync(~0U, own_.first, source_) +
+                       static_cast<int>(header_.w >> place_word::kExpertBits);
+    const bool here = lane_ < r_.g.top_k && (header_.z & place_word::kHere) != 0;
+    const int local =
+        here ? static_cast<int>(header_.w & ((1U << place_word::kExpertBits) - 1U)) : -1;
+    const int row = place_route(r_, desk_, source_, local, header_.z, record);
+    write_record(r_, record, source_, token, local, __uint_as_float(header_.y), row, lane_);
+    if (r_.a.rows) pull_row(token, row, false);
+  }
+
+ private:
+  /// Asks what has come by now of the record.
+  __device__ __forceinline__ void ask() {
+    const Geometry& g = r_.g;
+    // Pairs with send_slice() of the source.
+    if (!r_.a.cached) {
+      header_ = load_packet(
+          in_at(g, source_, g.layout.route(r_.bank, token_, lane_ < g.top_k ? lane_ : 0)));
+    }
+    // Pairs with Stager::tell() of the source.
+    staged_ = r_.tag;
+    if (lane_ == 0 && ((staging_ >> source_) & 1U) != 0) {
+      staged_ = load_acquire(reinterpret_cast<const std::uint32_t*>(
+          in_at(g, source_, g.layout.staged_word(r_.bank, token_))));
+    }
+  }
+  /// By a vote: the lanes look one after the other. Pairs with number_rows_for_all().
+  __device__ __forceinline__ bool is_numbered() const {
+    return __all_sync(~0U, load_acquire(&notes_.numbered) != 0);
+  }
+  /// The rows are numbered.
+  __device__ __forceinline__ void begin() {
+    const DispatchArgs& a = r_.a;
+    const Geometry& g = r_.g;
+    const Arrivals& arrivals = *desk_.arrivals;
+    order_copies();
+    waits_ = false;
+    staging_ = arrivals.staging;
+    staged_rows_ = arrivals.staged_rows;
+    if (lane_ < g.ranks) {
+      own_ = {arrivals.tokens[lane_], arrivals.records[lane_], arrivals.rows[lane_],
+              arrivals.stride[lane_]};
+    }
+    int items = __reduce_max_sync(~0U, own_.tokens) * g.ranks;
+    if (a.cached) items = a.rows ? static_cast<int>(r_.handle.source_offsets()[g.ranks]) : 0;
+    queue_.open(items);
+    takes_ = true;
+  }
+
+  /// Takes the next record.
+  __device__ __forceinline__ void claim() {
+    const Geometry& g = r_.g;
+#pragma unroll 1
+    for (;;) {
+      const int item = queue_.take();
+      takes_ = item >= 0;
+      if (!takes_) return;
+      if (r_.a.cached) {
+        source_ = r_.handle.record_rank()[item];
+        if (source_ < 0 || ((gone_ >> source_) & 1U) != 0) continue;
+        token_ = r_.handle.record_token()[item];
+        row_ =
+            lane_ < g.top_k ? r_.handle.route_rows()[item * g.top_k + lane_] : Handle::kRowAbsent;
+        return;
+      }
+      const int token = quotient(item, g.ranks_divisor);
+      // The ranks do not all pull from the same one.
+      source_ = g.rank + 1 + item - token * g.ranks;
+      if (source_ >= g.ranks) source_ -= g.ranks;
+      if (token >= __shfl_sync(~0U, own_.tokens, source_) || ((gone_ >> source_) & 1U) != 0) {
+        continue;
+      }
+      token_ = token;
+      return;
+    }
+  }
+
+  /// A source's row to its row, or rows. lost: zeros instead.
+  __device__ __forceinline__ void pull_row(int token, int row, bool lost) {
+    const DispatchArgs& a = r_.a;
+    const int source = source_;
+    const std::uint32_t targets = targets_of(r_, row);
+    if (targets == 0) return;
+    std::byte* const from = pointer_of(const_cast<std::byte*>(own_.rows), source) +
+                            token * __shfl_sync(~0U, static_cast<long long>(own_.stride), source);
+    // Scales are staged, wherever their rows lie.
+    std::byte* const scales =
+        desk_.windows[source] + r_.g.layout.staged_row(r_.bank, token) + a.row_bytes;
+    if (!lost && a.aligned && desk_.ring_bytes != 0) {
+      const bool takes = ((targets >> lane_) & 1U) != 0;
+      uint4 packet;
+      if constexpr (Encoder::kOutput == 1) packet = first_scales(a, scales, lane_);
+      copier_.copy(from, a.row_bytes, takes ? row_at(a.out, row) : nullptr);
+      if constexpr (Encoder::kOutput == 1) pull_scales(r_, scales, packet, row, lane_);
+      return;
+    }
+    const int units = static_cast<int>(a.units_divisor.divisor);
+#pragma unroll 1
+    for (int unit = 0; unit < units; unit += kSpan) {
+      Piece<Encoder, kSpan> piece(a, from, scales, unit, lane_);
+      if (lost) {
+        piece.zero();
+      } else {
+        piece.load(a);
+      }
+      piece.store(r_, row, lane_);
+    }
+  }
+
+  const Receipt& r_;
+  const Desk& desk_;
+  DispatchNotes& notes_;
+  RowCopier& copier_;
+  int lane_;
+  bool waits_;                     // For the numbers.
+  Origin own_;                     // Lane r: rank r.
+  std::uint32_t staging_ = 0;      // Ranks that say of every row that it is there.
+  std::uint32_t staged_rows_ = 0;  // Of these, those whose rows, not scales alone, are staged.
+  std::uint32_t gone_ = 0;         // Ranks that are not waited for any more.
+  Queue queue_;
+  bool takes_ = false;  // There may be more records to take.
+  int source_ = 0;
+  int token_ = -1;
+  int row_ = 0;  // Of this lane's route, in a cached dispatch.
+  uint4 header_{};
+  std::uint32_t staged_ = 0;
+};
+
+/// The rows of `source`, by its counts: of records that were not described, too. By a whole block.
+__device__ __forceinline__ void zero_source(const Receipt& r, const Desk& desk, int source) {
+  const DispatchArgs& a = r.a;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const auto first = static_cast<int>(r.handle.source_offsets()[source]);
+  const auto end = static_cast<int>(r.handle.source_offsets()[source + 1]);
+  if (a.cached) {
+#pragma unroll 1
+    for (int record = first + warp; record < end; record += kBlockWarps) {
+      if (r.handle.record_rank()[record] >= 0) zero_record(a, r.handle, record, lane);
+    }
     return;
   }
-  const int units = static_cast<int>(r.a.units_divisor.divisor);
+  if (r.layout == Layout::rank_major) {
+    const std::int64_t limit = a.capacity > 0 && end > a.capacity ? a.capacity : end;
+    if (warp == 0) zero_span(a, {first, limit}, lane);
+    return;
+  }
 #pragma unroll 1
-  for (int unit = 0; unit < units; unit += kSpan) {
-    Piece<Encoder, kSpan> piece(r.a, from, scales, unit, lane);
-    if (lost) {
-      piece.zero();
-    } else {
-      piece.load(r.a);
+  for (int expert = warp; expert < r.g.local_experts; expert += kBlockWarps) {
+    const std::uint64_t word = load_relaxed(reinterpret_cast<const std::uint64_t*>(
+        in_at(r.g, source, r.g.layout.count(r.bank, expert))));
+    const auto count = static_cast<std::int64_t>(word >> 32);
+    std::int64_t begin = desk.first_rows[source * r.g.local_experts + expert];
+    std::int64_t limit = a.capacity > 0 ? a.capacity : a.stored_rows;
+    if (r.layout == Layout::expert_slab) {
+      limit = (expert + 1) * a.capacity;
+      begin += expert * a.capacity;
     }
-    piece.store(r, row, lane);
+    zero_span(a, {begin, min(begin + count, limit)}, lane);
   }
 }
 
-/// All records of a fresh dispatch: the handle's entries, and rows.
-template <typename Encoder, int kSpan>
-__device__ __forceinline__ void pull_records(const Receipt& r, const Desk& desk, RowCopier& copier,
-                                             int place, int warps, int lane) {
+/// What was pulled of a source that has given this rank up may be anything, and of one that was given up not all came: its
+/// rows keep their numbers, are zeroed, and have no source. By a whole block, after all rows have been pulled. Rare.
+static __device__ __noinline__ void mend_pulled(Late late, const Desk* desk, int source) {
+  Receipt r = receipt_of(late);
+  r.bank = static_cast<int>(late.note->block.received.bank);
   const DispatchArgs& a = r.a;
-  const Geometry& g = r.g;
-  const Arrivals& arrivals = *desk.arrivals;
-  int most = 0;
+  if (a.rows) zero_source(r, *desk, source);
+  __syncthreads();
+  const auto first = static_cast<int>(r.handle.source_offsets()[source]);
+  const auto end = static_cast<int>(r.handle.source_offsets()[source + 1]);
 #pragma unroll 1
-  for (int source = 0; source < g.ranks; ++source) most = max(most, arrivals.tokens[source]);
-#pragma unroll 1
-  for (int item = place; item < most * g.ranks; item += warps) {
-    const int token = item / g.ranks;
-    // The ranks do not all pull from the same one.
-    int source = g.rank + 1 + item - token * g.ranks;
-    if (source >= g.ranks) source -= g.ranks;
-    if (token >= arrivals.tokens[source]) continue;
-    // Pairs with send_slice() of the source. Of a token that does not come there is an older one.
-    const uint4 header =
-        load_packet(in_at(g, source, g.layout.route(r.bank, token, lane < g.top_k ? lane : 0)));
-    if (!__all_sync(~0U, header.x == r.tag)) continue;
-    const int record =
-        arrivals.records[source] + static_cast<int>(header.w >> place_word::kExpertBits);
-    const bool here = lane < g.top_k && (header.z & place_word::kHere) != 0;
-    const int local =
-        here ? static_cast<int>(header.w & ((1U << place_word::kExpertBits) - 1U)) : -1;
-    const int row = place_route(r, desk, source, local, header.z, record);
-    write_record(r, record, source, token, local, __uint_as_float(header.y), row, lane);
-    if (a.rows) pull_row<Encoder, kSpan>(r, desk, copier, source, token, row, false, lane);
-  }
-}
-
-/// The same of a cached one.
-template <typename Encoder, int kSpan>
-__device__ __forceinline__ void pull_cached(const Receipt& r, const Desk& desk, RowCopier& copier,
-                                            int place, int warps, int lane) {
-  const Geometry& g = r.g;
-  const auto records = static_cast<int>(r.handle.source_offsets()[g.ranks]);
-#pragma unroll 1
-  for (int record = place; record < records; record += warps) {
-    const int source = r.handle.record_rank()[record];
-    if (source < 0) continue;
-    const int token = r.handle.record_token()[record];
-    const int row =
-        lane < g.top_k ? r.handle.route_rows()[record * g.top_k + lane] : Handle::kRowAbsent;
-    const bool lost = ((desk.arrivals->given >> source) & 1U) == 0;
-    pull_row<Encoder, kSpan>(r, desk, copier, source, token, row, lost, lane);
-    if (lane == 0 && !lost && source != g.rank) {
-      count_bytes(g, protocol::Kind::dispatch, std::int64_t{r.a.record_packets} * 16);
-    }
-  }
-}
-
-/// What was pulled of a source that had given this rank up may be anything: its rows keep their numbers, are zeroed,
-/// and have no source. By a whole block, after all rows have been pulled. Rare.
-static __device__ __noinline__ void mend_pulled(Late late, int source) {
-  const DispatchArgs& a = *late.a;
-  const HandleArrays handle{a.handle, &a.handle_layout};
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const auto end = static_cast<int>(handle.source_offsets()[source + 1]);
-#pragma unroll 1
-  for (int record = static_cast<int>(handle.source_offsets()[source] + threadIdx.x / 32);
-       record < end; record += kBlockWarps) {
-    if (a.rows) zero_record(a, handle, record, lane);
-    __syncwarp();
-    if (!a.cached) mend_records(handle, a.geometry.top_k, record, 1, lane);
+  for (int record = first + static_cast<int>(threadIdx.x / 32); record < end && !a.cached;
+       record += kBlockWarps) {
+    mend_records(r.handle, r.g.top_k, record, 1, static_cast<int>(threadIdx.x % 32));
   }
   __syncthreads();
   if (threadIdx.x != 0) return;
   mend_report(late, source, false);
-  atomicOr(&a.geometry.state->suspects, 1U << source);
+  if (source != r.g.rank) atomicOr(&r.g.state->suspects, 1U << source);
 }
 
-/// Pulls the rows, and describes the records.
-template <typename Encoder, int kSpan>
-__global__ void __launch_bounds__(kBlockThreads, 1)
-    pull_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
-  __shared__ Note note;
-  __shared__ Ring ring;
-  const Geometry& g = a.geometry;
-  Part part(g, protocol::Kind::dispatch, kReceiveHalf, a.timeout_ns, note.block);
-  const Seat& seat = part.seat;
-  const int lane = seat.lane;
-  const Terms terms(a);
-  const Receipt r = receipt_for(a, terms, note);
-  const bool drop = a.drop || terms.refused;
-  if (!a.cached && a.handle != nullptr && !a.refused) {
+/// Mends what did not come, and tells the peers that all was read. By the last block.
+__device__ __forceinline__ void end_receive(const Receipt& r, const Desk& desk, Note& note,
+                                            const Seat& seat) {
+  const Geometry& g = r.g;
+  const DispatchNotes& notes = *desk.dispatch_notes;
+  __shared__ std::uint32_t lost;
+  if (seat.warp == 0) {
+    const bool given = ((desk.arrivals->given >> seat.lane) & 1U) != 0;
+    const bool missing = ((notes.missing >> seat.lane) & 1U) != 0;
+    const bool accused = given && seat.lane != g.rank && is_accused(g, seat.lane);
+    lost = lanes_with(given && (missing || accused));
+    note.signature = r.signature;  // For mend_pulled().
+  }
+  __syncthreads();
 #pragma unroll 1
-    for (int at = static_cast<int>(blockIdx.x) * kBlockThreads + static_cast<int>(threadIdx.x);
-         at < a.tokens * g.top_k; at += static_cast<int>(gridDim.x) * kBlockThreads) {
-      r.handle.topk_ids()[at] = desk.ids[at];
-      r.handle.topk_weights()[at] = desk.weights[at];
-    }
+  for (std::uint32_t left = lost; left != 0; left &= left - 1) {
+    mend_pulled({&r.a, &note}, &desk, __ffs(static_cast<int>(left)) - 1);
+    __syncthreads();
   }
-  if (!drop) {
-    RowCopier copier(ring, throughput_memory, desk.ring_bytes, seat.warp, lane);
-    if (!a.cached) {
-      pull_records<Encoder, kSpan>(r, desk, copier, seat.place, seat.warps, lane);
-    } else if (a.rows) {
-      pull_cached<Encoder, kSpan>(r, desk, copier, seat.place, seat.warps, lane);
-    }
-    copier.finish();
-    if (a.rows && a.zero_padding) zero_by_handle(r, seat.place, seat.warps, lane);
+  if (seat.warp != 0) return;
+  if (seat.lane < g.ranks) count_wait(g, seat.lane, notes.waited_ns[seat.lane]);
+  const std::uint64_t epoch = note.block.received.epoch + 1;
+  tell(g, protocol::Kind::dispatch, epoch, note.block.suspects, seat.lane);
+  if (desk.own.stride != 0) {
+    await_readers(g, protocol::Kind::dispatch, epoch, suspects_by_now(g), r.a.timeout_ns,
+                  seat.lane);
   }
-  part.recorder.mark(Phase::place);
-  if (threadIdx.x == 0) note.signature = terms.signature;  // For mend_pulled().
-  if (is_last(&desk.done[Desk::kReceive])) {
-#pragma unroll 1
-    for (int source = 0; source < g.ranks; ++source) {
-      const bool pulled = ((desk.arrivals->given >> source) & 1U) != 0 && source != g.rank;
-      if (!pulled || !is_accused(g, source)) continue;
-      mend_pulled({&a, &note}, source);
-      __syncthreads();
-    }
-    if (seat.warp == 0) {
-      const std::uint64_t epoch = note.block.received.epoch + 1;
-      tell(g, protocol::Kind::dispatch, epoch, note.block.suspects, lane);
-      if (desk.own.stride != 0) {
-        await_readers(g, protocol::Kind::dispatch, epoch, suspects_by_now(g), a.timeout_ns, lane);
-      }
-    }
-  }
-  part.close_half();
 }
 
 }  // namespace sluice::engine::cuda

@@ -5,7 +5,8 @@
 #include "engine/cuda/throughput_ring.cuh"
 #include "engine/cuda/throughput_routes.cuh"
 
-/// dispatch in throughput mode, send half: routes are counted; then headers and rows are written, and cells.
+/// dispatch in throughput mode, send half: routes are counted, and the peers are told how many come; then come the records'
+/// headers.
 namespace sluice::engine::cuda {
 
 /// How this rank takes part: a cached dispatch may turn out not to go along its handle.
@@ -21,266 +22,221 @@ struct Terms {
   }
 };
 
-/// Counts this rank's routes, block by block; keeps them as they will be used; and lets nobody overwrite what
-/// peers may still be reading.
-static __global__ void __launch_bounds__(kBlockThreads, 1)
-    count_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
-  __shared__ Block block;
-  const Geometry& g = a.geometry;
-  Part part(g, protocol::Kind::dispatch, kSendHalf, a.timeout_ns, block);
-  const Seat& seat = part.seat;
-  const int lane = seat.lane;
-  part.recorder.mark(Phase::wait);
-  if (blockIdx.x == 0 && seat.warp == 0) accuse(g, block.suspects, lane);
-  if (a.cached || a.refused) return;
-  const Slice slice(throughput_memory, g);
-  const Share share(a.tokens);
+/// Whether rows of this call, or their scales, are staged. given: they come encoded.
+__device__ __forceinline__ bool stages(const DispatchArgs& a, const Desk& desk, bool given) {
+  return a.rows && (desk.own.stride == 0 || given);
+}
+/// Tells the peers how many records come, `word` of rank `lane`, and of what. By one warp.
+__device__ __forceinline__ void tell_records(const DispatchArgs& a, const Desk& desk,
+                                             const Block& block, const Terms& terms,
+                                             std::uint32_t word, int lane) {
+  const bool given = a.codec.kind == CodecKind::fp8 && a.x_dtype == DType::e4m3;
+  std::uint32_t tokens = terms.refused ? 0U : static_cast<std::uint32_t>(a.tokens);
+  if (stages(a, desk, given)) tokens |= throughput_word::kStaging;
+  // Whom some block has left out gets nothing.
+  publish(a.geometry, protocol::CellKind::dispatch, static_cast<int>(block.sent.bank),
+          window::tag_of(block.sent.epoch + 1), word, terms.signature, tokens, desk.own,
+          block.suspects | suspects_by_now(a.geometry), lane);
+}
+
+/// Whether the tokens of a call are routed anew: not along a handle, nor refused.
+__device__ __forceinline__ bool is_fresh(const DispatchArgs& a, const Terms& terms) {
+  return !a.cached && !terms.refused;
+}
+
+/// The parts of the tokens that blocks take one by one, in their order: who has one waits only for those before it, which
+/// were taken by blocks that run. The last one taken is no part, but a duty: to tell the peers.
+struct Shares {
+  int count;
+  int tokens;
+  int each;
+  __device__ __forceinline__ explicit Shares(int tokens_of_call)
+      : count(max(static_cast<int>(gridDim.x) - 1, 1)),
+        tokens(tokens_of_call),
+        each((tokens + count - 1) / count) {}
+  __device__ __forceinline__ int first(int share) const { return min(share * each, tokens); }
+};
+
+/// What this rank's tokens are numbered with. By whole blocks, of which at least one says that it has told the peers.
+class Routing {
+ public:
+  __device__ __forceinline__ Routing(const DispatchArgs& a, const Desk& desk, const Block& block,
+                                     const Terms& terms)
+      : a_(a),
+        g_(a.geometry),
+        desk_(desk),
+        block_(block),
+        terms_(terms),
+        tag_(window::tag_of(block.sent.epoch + 1)),
+        bank_(static_cast<int>(block.sent.bank)),
+        shares_(a.tokens),
+        slice_(throughput_memory, g_, shares_.each) {}
+
+  /// Counts shares and sends their headers, while there are any. next: the first that this block has taken, known to its first
+  /// thread. Whether this block told the peers.
+  __device__ __forceinline__ bool send(DispatchNotes& notes, unsigned next) {
+    __shared__ unsigned taken;
+    bool told = false;
 #pragma unroll 1
-  for (int row = static_cast<int>(threadIdx.x); row < slice.rows; row += kBlockThreads) {
-    slice.before[row] = 0;
+    for (;;) {
+      if (threadIdx.x == 0) taken = next;
+      __syncthreads();
+      const int share = static_cast<int>(min(taken, static_cast<unsigned>(shares_.count) + 1U));
+      if (share > shares_.count) break;
+      if (share < shares_.count) {
+        count(share);
+      } else {
+        tell_peers();
+        told = true;
+      }
+      // Not before: blocks that start at the same time get one each.
+      if (threadIdx.x == 0) next = atomicAdd(&notes.next[DispatchNotes::kShares], 1U);
+      if (share < shares_.count) send_headers(share);
+      __syncthreads();
+    }
+    return told;
   }
-#pragma unroll 1
-  for (int first = share.first; first < share.end; first += slice.tokens()) {
+
+ private:
+  /// Notes part of a share, from `first` on. Keeps the routes as they will be used.
+  __device__ __forceinline__ int note(int first, int end) {
+    const int tokens = min(slice_.tokens(), end - first);
+    const HandleArrays handle{a_.handle, &a_.handle_layout};
+    const bool whole = a_.halves.receive && a_.handle != nullptr;
     const auto load = [&](int token, int k) {
-      return GivenRoute{load_route<false>(a, first + token, k), route_weight(a, first + token, k)};
+      return GivenRoute{load_route<false>(a_, first + token, k),
+                        route_weight(a_, first + token, k)};
     };
     const auto keep = [&](int token, int k, const GivenRoute& route) {
-      const int at = (first + token) * g.top_k + k;
-      if (route.id == kBadRoute) atomicAdd(desk.bad_routes, 1U);
-      desk.ids[at] = max(route.id, kNoRoute);
-      desk.weights[at] = route.weight;
+      const int at = (first + token) * g_.top_k + k;
+      if (route.id == kBadRoute) {
+        atomicAdd(desk_.bad_routes, 1U);
+        fence_system();  // Before the counts, which the block that reads it awaits.
+      }
+      const int id = max(route.id, kNoRoute);
+      desk_.ids[at] = id;
+      desk_.weights[at] = route.weight;
+      if (whole) {
+        handle.topk_ids()[at] = id;
+        handle.topk_weights()[at] = route.weight;
+      }
       return route.id;
     };
-    note_slice(g, slice, min(slice.tokens(), share.end - first), load, keep);
-    pass_slice(slice);
+    note_slice(g_, slice_, tokens, load, keep);
+    return tokens;
   }
-  __syncthreads();
+
+  /// Counts a share, for the blocks that have later ones. Leaves its only slice noted.
+  __device__ __forceinline__ void count(int share) {
+    const int end = shares_.first(share + 1);
 #pragma unroll 1
-  for (int row = static_cast<int>(threadIdx.x); row < slice.rows; row += kBlockThreads) {
-    const int count = slice.before[row];
-    if (row < g.experts) {
-      desk.experts[static_cast<int>(blockIdx.x) * g.experts + row] = count;
-    } else {
-      desk.records[static_cast<int>(blockIdx.x) * g.ranks + row - g.experts] = count;
+    for (int row = static_cast<int>(threadIdx.x); row < slice_.rows; row += kBlockThreads) {
+      slice_.before[row] = 0;
+    }
+#pragma unroll 1
+    for (int first = shares_.first(share); first < end; first += slice_.tokens()) {
+      (void)note(first, end);
+      pass_slice(slice_);
+    }
+    std::uint64_t* const counts = desk_.counts + std::int64_t{share} * slice_.rows;
+    // Pairs with counted_before(). The word says all.
+#pragma unroll 1
+    for (int row = static_cast<int>(threadIdx.x); row < slice_.rows; row += kBlockThreads) {
+      store_relaxed(counts + row, tag_ | static_cast<std::uint64_t>(slice_.before[row]) << 32);
     }
   }
-  part.recorder.mark(Phase::count);
-  part.recorder.finish(Role::worker);
-}
 
-/// Tokens of the first `blocks` blocks in a row of what they have counted: an expert, or behind those a rank.
-__device__ __forceinline__ int counted(const Geometry& g, const Desk& desk, int row, int blocks) {
-  const bool expert = row < g.experts;
-  const std::int32_t* const counts = expert ? desk.experts + row : desk.records + (row - g.experts);
-  const int stride = expert ? g.experts : g.ranks;
-  int count = 0;
-  if (mutant(KernelMutant::blocks_before_forgotten) && blocks < static_cast<int>(gridDim.x)) {
-    return 0;
-  }
-#pragma unroll 12
-  for (int b = 0; b < blocks; ++b) count += counts[b * stride];
-  return count;
-}
-
-/// Encodes the rows of the tokens of this block into a stage.
-template <typename Encoder>
-__device__ __forceinline__ void stage_rows(const DispatchArgs& a, std::byte* window, Share share,
-                                           int bank, int warp, int lane) {
-  constexpr int kAtOnce = 4;  // units
-  const int units = static_cast<int>(a.units_divisor.divisor);
+  /// Tokens of the shares before `share` that are in a row: go to an expert or, behind those, to a rank. Waits for blocks that
+  /// run, and wait for nobody meanwhile but for blocks with earlier shares: no deadline.
+  __device__ __forceinline__ int counted_before(int share, int row) const {
+    constexpr int kAtOnce = 12;
+    int count = 0;
 #pragma unroll 1
-  for (int token = share.first + warp; token < share.end; token += kBlockWarps) {
-    const std::byte* const row = row_at(a.x, token);
-    std::byte* const to = window + a.geometry.layout.staged_row(bank, token);
-#pragma unroll 1
-    for (int first = 0; first < units; first += kAtOnce) {
-      typename Encoder::Source sources[kAtOnce];
+    for (int first = 0; first < share; first += kAtOnce) {
+      const std::uint64_t* const at = desk_.counts + std::int64_t{first} * slice_.rows + row;
+      std::uint64_t words[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        if (first + i < units) Encoder::load(a, row, token, first + i, lane, sources[i]);
+        words[i] = tag_;
+        if (first + i < share) words[i] = load_relaxed(at + std::int64_t{i} * slice_.rows);
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        if (first + i >= units) break;
-        Unit<Encoder> encoded;
-        encoded.encode(a, sources[i], lane);
-        encoded.store(a, to, first + i, lane);
-      }
-    }
-  }
-}
-
-/// The same of rows that travel as they are.
-__device__ __forceinline__ void copy_rows(const DispatchArgs& a, const Desk& desk, Ring& ring,
-                                          Share share, int bank, int warp, int lane) {
-  RowCopier copier(ring, throughput_memory, desk.ring_bytes, warp, lane);
-  std::byte* const window = desk.windows[a.geometry.rank];
-#pragma unroll 1
-  for (int token = share.first + warp; token < share.end; token += kBlockWarps) {
-    std::byte* const to = window + a.geometry.layout.staged_row(bank, token);
-    copier.copy(row_at(a.x, token), a.row_bytes, lane == 0 ? to : nullptr);
-  }
-  copier.finish();
-}
-
-/// The same of rows that become fp8: as many units at a time as a slot of the ring holds.
-template <typename Encoder>
-__device__ __forceinline__ void quantise_rows(const DispatchArgs& a, const Desk& desk, Ring& ring,
-                                              Share share, int bank, int warp, int lane) {
-  constexpr int kUnitBytes = window::kUnitElements * Encoder::kInputBytes;
-  constexpr int kUnits = Ring::kSlotBytes / kUnitBytes;
-  static_assert(kUnits >= 1);
-  const int hidden = a.geometry.hidden;
-  const int units = static_cast<int>(a.units_divisor.divisor);
-  const int pieces = (units + kUnits - 1) / kUnits;  // of a row
-  const int first = share.first + warp;
-  const int all =
-      first < share.end ? (share.end - first + kBlockWarps - 1) / kBlockWarps * pieces : 0;
-  PieceFeed<Ring> feed(ring, throughput_memory, warp, lane);
-  const auto ask = [&](int piece) {
-    if (piece >= all) return;
-    const int row = piece / pieces;
-    const int at = (piece - row * pieces) * kUnits * kUnitBytes;
-    feed.ask(row_at(a.x, first + row * kBlockWarps) + at,
-             min(kUnits * kUnitBytes, hidden * Encoder::kInputBytes - at));
-  };
-#pragma unroll 1
-  for (int piece = 0; piece < Ring::kLoading; ++piece) ask(piece);
-#pragma unroll 1
-  for (int piece = 0; piece < all; ++piece) {
-    const SharedAt shared = feed.take();
-    ask(piece + Ring::kLoading);
-    const int row = piece / pieces;
-    const int unit = (piece - row * pieces) * kUnits;
-    std::byte* const to = desk.windows[a.geometry.rank] +
-                          a.geometry.layout.staged_row(bank, first + row * kBlockWarps);
-#pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
-      if (unit + i >= units) break;
-      typename Encoder::Source source;
-      Encoder::read(shared + i * kUnitBytes, hidden - (unit + i) * window::kUnitElements, lane,
-                    source);
-      Unit<Encoder> encoded;
-      encoded.encode(a, source, lane);
-      encoded.store(a, to, unit + i, lane);
-    }
-  }
-}
-
-/// Stages the rows of the tokens of this block by way of shared memory, if that can be done; of rows that are encoded
-/// already without their scales.
-template <typename Encoder>
-__device__ __forceinline__ bool stage_by_ring(const DispatchArgs& a, const Desk& desk, Ring& ring,
-                                              Share share, int bank, int warp, int lane) {
-  if (!a.aligned || desk.ring_bytes == 0) return false;
-  if constexpr (Encoder::kVerbatim) {
-    copy_rows(a, desk, ring, share, bank, warp, lane);
-    return true;
-  }
-  if constexpr (Encoder::kQuantises) {
-    if (desk.ring_bytes != Ring::kBytes) return false;
-    quantise_rows<Encoder>(a, desk, ring, share, bank, warp, lane);
-    return true;
-  }
-  return false;
-}
-
-/// Only the scales, of rows that are encoded already.
-__device__ __forceinline__ void stage_scales(const DispatchArgs& a, std::byte* window, Share share,
-                                             int bank, int warp, int lane) {
-  const int packets = static_cast<int>(a.units_divisor.divisor) * a.scale_packets;
-#pragma unroll 1
-  for (int token = share.first + warp; token < share.end; token += kBlockWarps) {
-    std::byte* const to = window + a.geometry.layout.staged_row(bank, token) + a.row_bytes;
-#pragma unroll 1
-    for (int i = lane; i < packets; i += 32) {
-      store_packet(to + i * 16, given_packet(a, token, i / a.scale_packets, i % a.scale_packets));
-    }
-  }
-}
-
-/// Headers to the ranks of the experts, rows to where they are pulled from; last, counts and cells.
-template <typename Encoder>
-__global__ void __launch_bounds__(kBlockThreads, 1)
-    send_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk) {
-  __shared__ Block block;
-  __shared__ Ring ring;
-  const Geometry& g = a.geometry;
-  Part part(g, protocol::Kind::dispatch, kSendHalf, a.timeout_ns, block);
-  const Seat& seat = part.seat;
-  const int lane = seat.lane;
-  const Terms terms(a);
-  const std::uint32_t tag = window::tag_of(block.sent.epoch + 1);
-  const int bank = static_cast<int>(block.sent.bank);
-  const bool fresh = !a.cached && !terms.refused;
-  const int tokens = terms.refused ? 0 : a.tokens;
-  const Share share(tokens);
-  if (fresh) {
-    const Slice slice(throughput_memory, g);
-#pragma unroll 1
-    for (int row = static_cast<int>(threadIdx.x); row < slice.rows; row += kBlockThreads) {
-      slice.before[row] = counted(g, desk, row, static_cast<int>(blockIdx.x));
-    }
-#pragma unroll 1
-    for (int first = share.first; first < share.end; first += slice.tokens()) {
-      const int count = min(slice.tokens(), share.end - first);
-      note_slice(
-          g, slice, count,
-          [&](int token, int k) {
-            return GivenRoute{desk.ids[(first + token) * g.top_k + k], 0.0F};
-          },
-          [](int /*token*/, int /*k*/, const GivenRoute& route) { return route.id; });
-      send_slice(a, desk, slice, first, count, tag, bank, block.suspects);
-      pass_slice(slice);
-    }
-  }
-  part.recorder.mark(Phase::put);
-  bool scales_left = desk.own.stride != 0;
-  if (a.rows && desk.own.stride == 0) {
-    scales_left = stage_by_ring<Encoder>(a, desk, ring, share, bank, seat.warp, lane);
-    if (!scales_left) {
-      stage_rows<Encoder>(a, desk.windows[g.rank], share, bank, seat.warp, lane);
-    }
-  }
-  if (Encoder::kGiven && a.rows && scales_left && !mutant(KernelMutant::given_scales_left)) {
-    stage_scales(a, desk.windows[g.rank], share, bank, seat.warp, lane);
-  }
-  part.recorder.mark(Encoder::kVerbatim ? Phase::put : Phase::quantise);
-  if (is_last(&desk.done[Desk::kSend])) {
-    // Whom some block has left out gets no cell.
-    const std::uint32_t skipped = block.suspects | suspects_by_now(g);
-    const auto blocks = static_cast<int>(gridDim.x);
-    __shared__ std::uint32_t records[kPeersMax];
-    if (fresh) {
-#pragma unroll 1
-      for (int row = static_cast<int>(threadIdx.x); row < g.experts + g.ranks;
-           row += kBlockThreads) {
-        const int count = counted(g, desk, row, blocks);
-        if (row >= g.experts) {
-          records[row - g.experts] = static_cast<std::uint32_t>(count);
-          continue;
+        while (static_cast<std::uint32_t>(words[i]) != tag_) {
+          words[i] = load_relaxed(at + std::int64_t{i} * slice_.rows);
         }
-        const Owner owner = owner_of(g, row);
-        if (((skipped >> owner.rank) & 1U) != 0) continue;
-        store_relaxed(reinterpret_cast<std::uint64_t*>(
-                          out_at(g, owner.rank, g.layout.count(bank, owner.local))),
-                      tag | static_cast<std::uint64_t>(count) << 32);
+        count += static_cast<int>(words[i] >> 32);
       }
+    }
+    if (mutant(KernelMutant::blocks_before_forgotten) && share < shares_.count &&
+        row < g_.experts) {
+      return 0;
+    }
+    return count;
+  }
+
+  __device__ __forceinline__ void send_headers(int share) {
+    const int begin = shares_.first(share);
+    const int end = shares_.first(share + 1);
+    if (begin == end) return;
+    __syncthreads();
+#pragma unroll 1
+    for (int row = static_cast<int>(threadIdx.x); row < slice_.rows; row += kBlockThreads) {
+      slice_.before[row] = counted_before(share, row);
     }
     __syncthreads();
-    if (seat.warp == 0) {
-      std::uint32_t word = terms.refused ? cell_word::kRefused : 0;
-      if (fresh && lane < g.ranks) {
-        word = records[lane];
-        if (lane != g.rank) {
-          count_bytes(g, protocol::Kind::dispatch, std::int64_t{word} * g.top_k * 16 + 16);
-        }
-      }
-      publish(g, protocol::CellKind::dispatch, bank, tag, word, terms.signature, tokens, desk.own,
-              skipped, lane);
+    if (end - begin <= slice_.tokens()) {
+      return send_slice(a_, desk_, slice_, begin, end - begin, tag_, bank_, block_.suspects);
+    }
+#pragma unroll 1
+    for (int first = begin; first < end; first += slice_.tokens()) {
+      const int tokens = min(slice_.tokens(), end - first);
+      note_slice(
+          g_, slice_, tokens,
+          [&](int token, int k) {
+            return GivenRoute{desk_.ids[(first + token) * g_.top_k + k], 0.0F};
+          },
+          [](int /*token*/, int /*k*/, const GivenRoute& route) { return route.id; });
+      send_slice(a_, desk_, slice_, first, tokens, tag_, bank_, block_.suspects);
+      pass_slice(slice_);
     }
   }
-  part.close_half();
-}
+
+  /// How many tokens go to each expert and, in the cells, how many records to each rank: all that rows are numbered by.
+  __device__ __forceinline__ void tell_peers() {
+    __shared__ std::uint32_t records[kPeersMax];
+    const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll 1
+    for (int row = static_cast<int>(threadIdx.x); row < slice_.rows; row += kBlockThreads) {
+      const int count = counted_before(shares_.count, row);
+      if (row >= g_.experts) {
+        records[row - g_.experts] = static_cast<std::uint32_t>(count);
+        continue;
+      }
+      const Owner owner = owner_of(g_, row);
+      if ((((block_.suspects | suspects_by_now(g_)) >> owner.rank) & 1U) != 0) continue;
+      store_relaxed(reinterpret_cast<std::uint64_t*>(
+                        out_at(g_, owner.rank, g_.layout.count(bank_, owner.local))),
+                    tag_ | static_cast<std::uint64_t>(count) << 32);
+    }
+    __syncthreads();
+    if (threadIdx.x / 32 != 0) return;
+    const std::uint32_t word = lane < g_.ranks ? records[lane] : 0;
+    if (lane < g_.ranks && lane != g_.rank) {
+      count_bytes(g_, protocol::Kind::dispatch, std::int64_t{word} * g_.top_k * 16 + 16);
+    }
+    tell_records(a_, desk_, block_, terms_, word, lane);
+  }
+
+  const DispatchArgs& a_;
+  const Geometry& g_;
+  const Desk& desk_;
+  const Block& block_;
+  const Terms& terms_;
+  std::uint32_t tag_;
+  int bank_;
+  Shares shares_;
+  Slice slice_;
+};
 
 }  // namespace sluice::engine::cuda

@@ -57,29 +57,40 @@ class RowCopier {
 #pragma unroll 1
     for (int at = 0; at < bytes; at += slot_bytes_) {
       const int piece = min(slot_bytes_, bytes - at);
-      pass_on({to == nullptr ? nullptr : to + at, piece});
+      pass_on({to == nullptr ? nullptr : to + at, piece}, step_ - Ring::kLoading);
       // The slot's last piece left in the group before that of the oldest one, which was just closed.
       if (!mutant(KernelMutant::slot_not_awaited)) {
         await_groups_read<Ring::kSlots - Ring::kLoading>();
       }
       __syncwarp();
-      if (lane_ == 0) {
-        const int slot = static_cast<int>(step_ % Ring::kSlots);
-        bring(slots_ + slot * slot_bytes_, from + at, piece, Ring::barrier(arrivals_, slot));
-      }
-      ++step_;
+      ask(from + at, piece);
     }
   }
 
-  /// Waits until all that was copied is there, for this kernel's fences to publish. The last that it does.
+  /// Waits until all that was copied is there, for this kernel's fences to publish.
   __device__ __forceinline__ void finish() {
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < Ring::kLoading; ++i) {
-      pass_on({nullptr, 0});
-      ++step_;
+      pass_on({nullptr, 0}, step_ - Ring::kLoading + static_cast<unsigned>(i));
     }
     if (!mutant(KernelMutant::ring_left_early)) await_groups();
     __syncwarp();
+  }
+
+  // Pieces that are read here, not copied: after finish(), and all that are asked for are taken before the next copy.
+
+  /// Into a slot that nobody reads.
+  __device__ __forceinline__ void ask(const std::byte* from, int bytes) {
+    if (lane_ == 0) {
+      const int slot = static_cast<int>(step_ % Ring::kSlots);
+      bring(slots_ + slot * slot_bytes_, from, bytes, Ring::barrier(arrivals_, slot));
+    }
+    ++step_;
+  }
+  /// The oldest of `asked` that were not taken, which may be read until the next one is taken.
+  __device__ __forceinline__ SharedAt take(unsigned asked) {
+    __syncwarp();
+    return arrived_piece(step_ - asked);
   }
 
  private:
@@ -88,18 +99,22 @@ class RowCopier {
     int bytes;
   };
 
-  /// Sends the oldest piece on its way out, and takes `next` for the youngest.
-  __device__ __forceinline__ void pass_on(Piece next) {
+  /// Waits for the piece that was brought as this `number`.
+  __device__ __forceinline__ SharedAt arrived_piece(unsigned number) const {
+    const int slot = static_cast<int>(number % Ring::kSlots);
+    while (!arrived(Ring::barrier(arrivals_, slot), number / Ring::kSlots % 2)) {
+    }
+    return slots_ + slot * slot_bytes_;
+  }
+  /// Sends the oldest piece, brought as this `number`, on its way out, and takes `next` for the youngest.
+  __device__ __forceinline__ void pass_on(Piece next, unsigned number) {
     const Piece oldest = pieces_[0];
 #pragma unroll
     for (int i = 0; i + 1 < Ring::kLoading; ++i) pieces_[i] = pieces_[i + 1];
     pieces_[Ring::kLoading - 1] = next;
     if (oldest.bytes != 0) {
-      const unsigned number = step_ - Ring::kLoading;
-      const int slot = static_cast<int>(number % Ring::kSlots);
-      while (!arrived(Ring::barrier(arrivals_, slot), number / Ring::kSlots % 2)) {
-      }
-      if (oldest.to != nullptr) take_out(oldest.to, slots_ + slot * slot_bytes_, oldest.bytes);
+      const SharedAt piece = arrived_piece(number);
+      if (oldest.to != nullptr) take_out(oldest.to, piece, oldest.bytes);
     }
     close_group();
   }

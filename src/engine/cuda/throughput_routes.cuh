@@ -4,8 +4,7 @@
 #include "engine/cuda/dispatch_send.cuh"
 #include "engine/cuda/throughput.cuh"
 
-/// Throughput mode, dispatch: the numbers that follow from this rank's routes. A block counts the routes of its tokens;
-/// the next kernel adds up what the blocks before have counted, and goes through the tokens once more.
+/// Throughput mode, dispatch: the numbers that follow from this rank's routes.
 namespace sluice::engine::cuda {
 
 /// Which of a few tokens go to which expert, and to which rank: in shared memory.
@@ -27,12 +26,13 @@ struct Slice {
   static __host__ __device__ int bytes(int experts, int ranks) {
     return (experts + ranks) * (words_for(experts + ranks) + 1) * 4;
   }
-  __device__ __forceinline__ Slice(std::byte* memory, const Geometry& g)
+  /// Of `most` tokens, or fewer.
+  __device__ __forceinline__ Slice(std::byte* memory, const Geometry& g, int most)
       : before(reinterpret_cast<std::int32_t*>(memory)),
         experts(reinterpret_cast<std::uint32_t*>(before + g.experts + g.ranks)),
         ranks(nullptr),
         rows(g.experts + g.ranks),
-        words(words_for(rows)) {
+        words(min(words_for(rows), max((most + 31) / 32, 1))) {
     ranks = experts + g.experts * words;
   }
   __device__ __forceinline__ int tokens() const { return 32 * words; }
@@ -124,7 +124,8 @@ __device__ __forceinline__ void pass_slice(const Slice& slice) {
 namespace place_word {
 inline constexpr std::uint32_t kHere = 1U << 31;       // The expert is the reader's.
 inline constexpr std::uint32_t kDuplicate = 1U << 30;  // A further route to it, without a row.
-inline constexpr std::uint32_t kPosition = kDuplicate - 1U;
+inline constexpr std::uint32_t kNone = 1U << 29;       // No record of the token comes. In route 0.
+inline constexpr std::uint32_t kPosition = kNone - 1U;
 /// In `owner`: the local expert, then the number of the record among those of its source.
 inline constexpr int kExpertBits = 12;
 static_assert(kMaxExperts <= 1 << kExpertBits && kMaxTokens <= 1 << (32 - kExpertBits));
@@ -135,8 +136,8 @@ __device__ __forceinline__ GivenRoute kept_route(const Desk& desk, int at) {
   return {desk.ids[at], desk.weights[at]};
 }
 
-/// The headers of a slice's records: every route of a token to all ranks that the token goes to. ids: of its first
-/// token. By a whole block.
+/// The headers of a slice's records: every route of a token to all ranks that the token goes to; the others are told that it
+/// does not come. Every packet says by itself that it is there. By a whole block. Pairs with Puller::ask().
 __device__ __forceinline__ void send_slice(const DispatchArgs& a, const Desk& desk,
                                            const Slice& slice, int first, int count,
                                            std::uint32_t tag, int bank, std::uint32_t skipped) {
@@ -163,7 +164,11 @@ __device__ __forceinline__ void send_slice(const DispatchArgs& a, const Desk& de
 #pragma unroll 1
     for (int peer = 0; peer < g.ranks; ++peer) {
       const std::uint32_t* const row = slice.ranks + peer * slice.words;
-      if (((row[token / 32] >> (token % 32)) & 1U) == 0 || ((skipped >> peer) & 1U) != 0) continue;
+      if (((skipped >> peer) & 1U) != 0) continue;
+      if (((row[token / 32] >> (token % 32)) & 1U) == 0) {
+        if (k == 0) store_packet(out_at(g, peer, slot), make_uint4(tag, 0, place_word::kNone, 0));
+        continue;
+      }
       const bool here = owner.rank == peer;
       const int record = slice.before[g.experts + peer] + slice.position(row, token);
       store_packet(out_at(g, peer, slot),

@@ -9,6 +9,8 @@ namespace gpu_simulator {
 
 /// Packets of this word alone: those in every second 512 bytes of memory are never stored. 0: all are.
 inline std::atomic<std::uint32_t> lost_word{0};
+/// The same of packets whose second word this is.
+inline std::atomic<std::uint32_t> lost_second_word{0};
 /// Counts of rows of just this number: those of every second expert are never stored. 0: all are.
 inline std::atomic<std::uint32_t> lost_count{0};
 

@@ -18,8 +18,10 @@ namespace sluice::engine::cuda {
 // 16 aligned bytes are one access on every x86 processor with AVX.
 inline bool is_lost(const void* at, uint4 v) {
   const std::uint32_t word = gpu_simulator::lost_word.load(std::memory_order_relaxed);
-  return word != 0 && v.x == word && v.y == word && v.z == word && v.w == word &&
-         (reinterpret_cast<std::uintptr_t>(at) & 512) != 0;
+  const std::uint32_t second = gpu_simulator::lost_second_word.load(std::memory_order_relaxed);
+  const bool named = (word != 0 && v.x == word && v.y == word && v.z == word && v.w == word) ||
+                     (second != 0 && v.y == second);
+  return named && (reinterpret_cast<std::uintptr_t>(at) & 512) != 0;
 }
 inline void store_packet(void* at, uint4 v) {
   if (is_lost(at, v)) return;
@@ -50,6 +52,11 @@ inline void store_relaxed(std::uint64_t* at, std::uint64_t value) {
   if (count != 0 && (value >> 32 & 0xFFFFU) == count &&
       (reinterpret_cast<std::uintptr_t>(at) & 8) != 0)
     return;
+  gpu_simulator::linger(8);
+  __atomic_store_n(at, value, __ATOMIC_RELAXED);
+  gpu_simulator::wrote();
+}
+inline void store_relaxed(std::uint32_t* at, std::uint32_t value) {
   gpu_simulator::linger(8);
   __atomic_store_n(at, value, __ATOMIC_RELAXED);
   gpu_simulator::wrote();
