@@ -13,9 +13,10 @@ struct Span {
   std::int64_t first;
   std::int64_t end;
 };
-__device__ __forceinline__ void zero_span(const DispatchArgs& a, Span span, int lane) {
+/// Every `step`-th row of it.
+__device__ __forceinline__ void zero_span(const DispatchArgs& a, Span span, int step, int lane) {
   if (mutant(KernelMutant::lost_rows_kept)) return;
-  zero_rows(a, span.first, span.end < a.stored_rows ? span.end : a.stored_rows, 1, lane);
+  zero_rows(a, span.first, span.end < a.stored_rows ? span.end : a.stored_rows, step, lane);
 }
 
 __device__ __forceinline__ void mend_rows(const Receipt& r, int source, int first, int records,
@@ -23,7 +24,7 @@ __device__ __forceinline__ void mend_rows(const Receipt& r, int source, int firs
   const DispatchArgs& a = r.a;
   if (r.layout == Layout::rank_major) {
     const std::int64_t end = first + records;
-    zero_span(a, {first, a.capacity > 0 && end > a.capacity ? a.capacity : end}, lane);
+    zero_span(a, {first, a.capacity > 0 && end > a.capacity ? a.capacity : end}, 1, lane);
     return;
   }
 #pragma unroll 1
@@ -40,7 +41,7 @@ __device__ __forceinline__ void mend_rows(const Receipt& r, int source, int firs
     }
     __syncwarp();
     const std::int64_t end = begin + before + count;
-    zero_span(a, {begin + before, end < limit ? end : limit}, lane);
+    zero_span(a, {begin + before, end < limit ? end : limit}, 1, lane);
   }
 }
 
@@ -67,7 +68,7 @@ __device__ __forceinline__ void zero_record(const DispatchArgs& a, const HandleA
 #pragma unroll 1
   for (int k = 0; k < top_k; ++k) {
     const int row = handle.route_rows()[record * top_k + k];
-    if (row >= 0) zero_span(a, {row, row + 1}, lane);
+    if (row >= 0) zero_span(a, {row, row + 1}, 1, lane);
   }
 }
 

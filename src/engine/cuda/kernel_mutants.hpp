@@ -29,7 +29,7 @@
   EACH(loss_not_counted)      /* Lost routes do not appear in the report. */ \
   EACH(given_weights_ignored) /* combine uses the weights of dispatch, whatever it was given. */ \
   EACH(blocks_before_forgotten) /* Throughput: a block numbers its tokens as if it were the first. */ \
-  EACH(published_by_the_first) /* Throughput: the first block that ends says that all has been written. */ \
+  EACH(published_by_the_first) /* Throughput: the first block that ends says that all have done their part. */ \
   EACH(any_arrival_taken)     /* Throughput: a cell of any operation is taken for the awaited one. */ \
   EACH(place_ignored)         /* Throughput: rows are pulled from the stage, wherever they lie. */ \
   EACH(told_before_staged)    /* Throughput: a row is said to be in the stage before it is there. */ \

@@ -37,7 +37,7 @@ class Recorder<true> {
     add(start_, Recording::kStart);
     add(ready_, static_cast<std::uint32_t>(Phase::wait));
   }
-  /// Likewise in one of several kernels of an operation: behind what the others have noted.
+  /// Likewise in a kernel that may be a half of an operation: behind what the other has noted.
   __device__ void join(protocol::Kind kind, std::uint64_t epoch) {
     find(kind, epoch);
     if (at_ == nullptr) return;

@@ -53,26 +53,39 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     }
   }
   const Receipt r = receipt_for(a, terms, shared.note);
-  if (a.halves.receive && numbers) {
-    number_rows_for_all(r, desk, drop, row_counts, shared, part.recorder, seat);
-  }
   RowCopier copier(ring, throughput_memory, desk.ring_bytes, seat.warp, lane);
   Stager<Encoder> stager(a, desk, block, terms.refused ? 0 : a.tokens, copier, seat);
   Puller<Encoder, kSpan> puller(r, desk, copier, a.halves.receive && !drop, lane);
   bool stages = a.halves.send && stager.open();
+  // A block that is alone stages before it waits for anybody's cell: others wait for its rows.
+  const bool alone = gridDim.x == 1 && stages;
 #pragma unroll 1
-  for (;;) {
-    if (puller.look() && puller.is_ready()) {
-      stager.put_aside();
-      puller.pull();
-    } else if (stages) {
-      stages = stager.stage_next();
-      if (!stages) part.recorder.mark(Encoder::kVerbatim ? Phase::put : Phase::quantise);
-    } else if (puller.has_more()) {
-      puller.await();
-    } else {
-      break;
+  for (bool pulls = !alone;; pulls = true) {
+    if (pulls && a.halves.receive && numbers) {
+      number_rows_for_all(r, desk, drop, row_counts, shared, part.recorder, seat);
     }
+    bool owes = true;  // In turn: who only pulled would let others wait for its own rows.
+    bool waited = false;
+#pragma unroll 1
+    for (;;) {
+      if (pulls && !(stages && owes) && puller.look() && puller.is_ready()) {
+        stager.put_aside();
+        puller.pull();
+        owes = true;
+      } else if (stages) {
+        stages = stager.stage_next();
+        owes = false;
+        if (!stages) part.recorder.mark(Encoder::kVerbatim ? Phase::put : Phase::quantise);
+      } else if (pulls && puller.has_more()) {
+        if (!waited) part.recorder.mark(Phase::place);
+        puller.await();
+        if (!waited) part.recorder.mark(Phase::wait);
+        waited = true;
+      } else {
+        break;
+      }
+    }
+    if (pulls) break;
   }
   copier.finish();
   if (a.halves.receive && !drop && a.rows && a.zero_padding) {

@@ -99,7 +99,8 @@ class Puller {
     const bool none = !r_.a.cached && told && (header_.z & place_word::kNone) != 0;
     return __any_sync(~0U, none && lane_ == 0) || __all_sync(~0U, told && staged_ == r_.tag);
   }
-  /// Waits for it, or for the numbers: those come of a block that runs, and that waits for no warp of this launch.
+  /// Waits for it, or for the numbers: those come of a block that runs, and that waits for no block of this launch but those
+  /// with shares, which run.
   __device__ __forceinline__ void await() {
     if (waits_) {
       while (!is_numbered()) {
@@ -284,11 +285,10 @@ __device__ __forceinline__ void zero_source(const Receipt& r, const Desk& desk, 
   }
   if (r.layout == Layout::rank_major) {
     const std::int64_t limit = a.capacity > 0 && end > a.capacity ? a.capacity : end;
-    if (warp == 0) zero_span(a, {first, limit}, lane);
-    return;
+    return zero_span(a, {first + warp, limit}, kBlockWarps, lane);
   }
 #pragma unroll 1
-  for (int expert = warp; expert < r.g.local_experts; expert += kBlockWarps) {
+  for (int expert = 0; expert < r.g.local_experts; ++expert) {
     const std::uint64_t word = load_relaxed(reinterpret_cast<const std::uint64_t*>(
         in_at(r.g, source, r.g.layout.count(r.bank, expert))));
     const auto count = static_cast<std::int64_t>(word >> 32);
@@ -298,7 +298,7 @@ __device__ __forceinline__ void zero_source(const Receipt& r, const Desk& desk, 
       limit = (expert + 1) * a.capacity;
       begin += expert * a.capacity;
     }
-    zero_span(a, {begin, min(begin + count, limit)}, lane);
+    zero_span(a, {begin + warp, min(begin + count, limit)}, kBlockWarps, lane);
   }
 }
 

@@ -99,7 +99,7 @@ class Routing {
 
  private:
   /// Notes part of a share, from `first` on. Keeps the routes as they will be used.
-  __device__ __forceinline__ int note(int first, int end) {
+  __device__ __forceinline__ void note(int first, int end, bool& bad) {
     const int tokens = min(slice_.tokens(), end - first);
     const HandleArrays handle{a_.handle, &a_.handle_layout};
     const bool whole = a_.halves.receive && a_.handle != nullptr;
@@ -111,7 +111,7 @@ class Routing {
       const int at = (first + token) * g_.top_k + k;
       if (route.id == kBadRoute) {
         atomicAdd(desk_.bad_routes, 1U);
-        fence_system();  // Before the counts, which the block that reads it awaits.
+        bad = true;
       }
       const int id = max(route.id, kNoRoute);
       desk_.ids[at] = id;
@@ -123,11 +123,12 @@ class Routing {
       return route.id;
     };
     note_slice(g_, slice_, tokens, load, keep);
-    return tokens;
   }
 
   /// Counts a share, for the blocks that have later ones. Leaves its only slice noted.
   __device__ __forceinline__ void count(int share) {
+    __shared__ bool bad;
+    if (threadIdx.x == 0) bad = false;
     const int end = shares_.first(share + 1);
 #pragma unroll 1
     for (int row = static_cast<int>(threadIdx.x); row < slice_.rows; row += kBlockThreads) {
@@ -135,9 +136,11 @@ class Routing {
     }
 #pragma unroll 1
     for (int first = shares_.first(share); first < end; first += slice_.tokens()) {
-      (void)note(first, end);
+      note(first, end, bad);
       pass_slice(slice_);
     }
+    if (shares_.first(share) < end && bad)
+      fence_system();  // Whoever reads how many routes are bad has awaited the counts.
     std::uint64_t* const counts = desk_.counts + std::int64_t{share} * slice_.rows;
     // Pairs with counted_before(). The word says all.
 #pragma unroll 1

@@ -75,7 +75,7 @@ __device__ __forceinline__ Receipt receipt_for(const DispatchArgs& a, const Term
 }
 
 /// Awaits the cells of all sources, decides who takes part, and numbers the rows, for all warps of the launch. By the whole block
-/// that has told the peers, so that it keeps none of them waiting; or by the first one.
+/// that has told the peers, or by the first one.
 __device__ __forceinline__ void number_rows_for_all(const Receipt& r, const Desk& desk, bool drop,
                                                     const RowCounts& row_counts, Shared& shared,
                                                     Recorder<true>& recorder, const Seat& seat) {

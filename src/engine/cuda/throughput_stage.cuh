@@ -184,10 +184,7 @@ class Stager {
   /// next: a row that is likely to be quantised after this one.
   __device__ __forceinline__ void quantise_row(int token, int next) {
     const int units = static_cast<int>(a_.units_divisor.divisor);
-    if (asked_ == 0) {
-      copier_.finish();
-      order_copies();
-    }
+    if (asked_ == 0) copier_.finish();
     ask_ahead(token, next, 0);
 #pragma unroll 1
     for (int piece = 0; piece < pieces(); ++piece) {
@@ -210,28 +207,14 @@ class Stager {
 
   /// Only the scales, of rows that are encoded already.
   __device__ __forceinline__ void stage_given_scales(int first, int end) {
-    constexpr int kAtOnce = 2;  // packets of a lane
     const int packets = static_cast<int>(a_.units_divisor.divisor) * a_.scale_packets;  // of a row
-    const int all = (end - first) * packets;
 #pragma unroll 1
-    for (int next = lane_; next < all; next += 32 * kAtOnce) {
-      uint4 scales[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int at = next + 32 * i;
-        const int row = at / packets;
-        const int packet = at - row * packets;
-        if (at >= all) break;
-        scales[i] =
-            given_packet(a_, first + row, packet / a_.scale_packets, packet % a_.scale_packets);
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int at = next + 32 * i;
-        const int row = at / packets;
-        if (at >= all) break;
-        store_packet(stage_of(first + row) + a_.row_bytes + (at - row * packets) * 16, scales[i]);
-      }
+    for (int at = lane_; at < (end - first) * packets; at += 32) {
+      const int row = at / packets;
+      const int packet = at - row * packets;
+      store_packet(
+          stage_of(first + row) + a_.row_bytes + packet * 16,
+          given_packet(a_, first + row, packet / a_.scale_packets, packet % a_.scale_packets));
     }
   }
 
