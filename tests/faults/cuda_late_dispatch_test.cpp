@@ -231,7 +231,7 @@ TEST_P(CudaLateDispatch, ManyTokensToFew) {
   expect_all_or_nothing({GetParam(), 8, 80, 2048});
 }
 
-/// Its cell has come, but not all of its headers, or of its rows.
+/// Whole calls in one kernel: the deadline may fall between its cell and its rows.
 TEST_P(CudaLateDispatch, ThroughputMode) {
 #if SLUICE_CUDA_SIMULATED
   expect_all_or_nothing({GetParam(), 80, 80, 512, Mode::throughput});

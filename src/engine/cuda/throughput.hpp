@@ -3,7 +3,7 @@
 
 #include "engine/cuda/kernels.hpp"
 
-/// Throughput mode: what its kernels, and blocks of one kernel, leave for each other. docs/cuda-engine.md has
+/// Throughput mode: what the halves of an operation, and blocks of one kernel, leave for each other. docs/cuda-engine.md has
 /// the protocol.
 namespace sluice::engine::cuda {
 

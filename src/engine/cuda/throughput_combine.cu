@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const Call call(a, desk);
   const Combine sent = combine_of(a, call, block, block.sent);
   const Combine received = combine_of(a, call, block, block.received);
-  PieceFeed<PairRing> pairs(ring, throughput_memory, seat.warp, lane);
+  PieceFeed pairs(ring, throughput_memory, seat.warp, lane);
   const bool by_ring = a.aligned && desk.ring_bytes == PairRing::kBytes;
   const SharedAt slots =
       RowsFeed<typename Traits::Input>::slots_of(throughput_memory, seat.warp, lane);

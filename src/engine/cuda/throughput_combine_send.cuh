@@ -146,7 +146,7 @@ __device__ __forceinline__ void push_by_ring(const Combine& c, const Record& rec
 
 /// A row that is a partial sum as it lies: through shared memory, not through registers.
 __device__ __forceinline__ void copy_home(const Combine& c, const Record& record, int bytes,
-                                          PieceFeed<PairRing>& feed, Pending& pending, int lane) {
+                                          PieceFeed& feed, Pending& pending, int lane) {
   const std::uint32_t rows = summed_routes(c, record);
   if (rows == 0) return;
   const int row = __shfl_sync(~0U, record.row, __ffs(static_cast<int>(rows)) - 1);
@@ -181,8 +181,7 @@ class Sender {
  public:
   /// by_ring: whether rows can go through it.
   __device__ __forceinline__ Sender(const Combine& c, const Call& call, CombineNotes& notes,
-                                    SharedAt slots, PieceFeed<PairRing>& pairs, bool by_ring,
-                                    int lane)
+                                    SharedAt slots, PieceFeed& pairs, bool by_ring, int lane)
       : c_(c),
         slots_(slots),
         pairs_(pairs),
@@ -305,8 +304,8 @@ class Sender {
   }
 
   const Combine& c_;
-  SharedAt slots_;              // For sums.
-  PieceFeed<PairRing>& pairs_;  // The same memory.
+  SharedAt slots_;    // For sums.
+  PieceFeed& pairs_;  // The same memory.
   bool by_ring_;
   bool in_place_;
   bool copies_;

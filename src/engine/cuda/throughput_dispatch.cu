@@ -6,7 +6,7 @@
 
 /// dispatch in throughput mode, one kernel: a rank tells the ranks of its experts how many tokens are theirs, then which, and
 /// stages the rows that they cannot read where they lie; they pull each row once, straight to where it belongs. A warp
-/// stages until its record can be pulled, or nothing is left to stage.
+/// stages and pulls in turn, and waits for its record when nothing is left to stage.
 namespace sluice::engine::cuda {
 namespace {
 

@@ -57,7 +57,7 @@ struct Shares {
   __device__ __forceinline__ int first(int share) const { return min(share * each, tokens); }
 };
 
-/// What this rank's tokens are numbered with. By whole blocks, of which at least one says that it has told the peers.
+/// What this rank's tokens are numbered with. By whole blocks, one of which tells the peers.
 class Routing {
  public:
   __device__ __forceinline__ Routing(const DispatchArgs& a, const Desk& desk, const Block& block,
@@ -139,8 +139,8 @@ class Routing {
       note(first, end, bad);
       pass_slice(slice_);
     }
-    if (shares_.first(share) < end && bad)
-      fence_system();  // Whoever reads how many routes are bad has awaited the counts.
+    // Whoever reads how many routes are bad has awaited the counts.
+    if (shares_.first(share) < end && bad) fence_system();
     std::uint64_t* const counts = desk_.counts + std::int64_t{share} * slice_.rows;
     // Pairs with counted_before(). The word says all.
 #pragma unroll 1

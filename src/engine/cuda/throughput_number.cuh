@@ -143,7 +143,7 @@ __device__ __forceinline__ void number_rows_for_all(const Receipt& r, const Desk
     fence_system();  // Of what all have written. Pairs with Puller::is_numbered().
     store_release(&desk.dispatch_notes->numbered, 1U);
   }
-  // Nobody needs that before the kernel's end.
+  // No other block needs that before the last one ends.
   if (seat.warp == 0) {
     finish_header<false>(r, shared, drop, shared.note.block.received.epoch + 1, lane);
   }

@@ -128,34 +128,34 @@ class RowCopier {
 };
 
 /// Brings pieces of rows here, to be read by the warp, in the order in which they are asked for. All by a whole warp.
-template <typename Slots>
 class PieceFeed {
  public:
-  /// memory: shared, Slots::kBytes of it for the block.
-  __device__ __forceinline__ PieceFeed(Slots& ring, std::byte* memory, int warp, int lane)
+  /// memory: shared, PairRing::kBytes of it for the block.
+  __device__ __forceinline__ PieceFeed(PairRing& ring, std::byte* memory, int warp, int lane)
       : arrivals_(ring.open(warp, lane)),
-        slots_(shared_at(memory) + warp * Slots::kSlots * Slots::kSlotBytes),
+        slots_(shared_at(memory) + warp * PairRing::kSlots * PairRing::kSlotBytes),
         lane_(lane) {}
 
   /// Of a slot that nobody reads or takes out.
   __device__ __forceinline__ void ask(const std::byte* from, int bytes) {
     if (lane_ == 0) {
-      bring(slots_ + asked_ * Slots::kSlotBytes, from, bytes, Slots::barrier(arrivals_, asked_));
+      bring(slots_ + asked_ * PairRing::kSlotBytes, from, bytes,
+            PairRing::barrier(arrivals_, asked_));
     }
-    if (++asked_ == Slots::kSlots) asked_ = 0;
+    if (++asked_ == PairRing::kSlots) asked_ = 0;
   }
 
   /// The oldest, which may be read until the next one is taken: its slot is asked for again after that.
   __device__ __forceinline__ SharedAt take() {
     __syncwarp();
     const int slot = taken_;
-    while (!arrived(Slots::barrier(arrivals_, slot), parity_)) {
+    while (!arrived(PairRing::barrier(arrivals_, slot), parity_)) {
     }
-    if (++taken_ == Slots::kSlots) {
+    if (++taken_ == PairRing::kSlots) {
       taken_ = 0;
       parity_ ^= 1U;
     }
-    return slots_ + slot * Slots::kSlotBytes;
+    return slots_ + slot * PairRing::kSlotBytes;
   }
 
  private:
