@@ -262,6 +262,7 @@ struct CombineArgs {
   int y_last_row = -1;      // of all slabs; -1: none
   Divisor steps_divisor;    // pieces of a row
   Divisor taken_divisor;    // the same in the receive half
+  int answers_at_once = 1;  // throughput mode: of the records that a warp has pushed
   DType y_dtype = DType::bf16;
   bool aligned = true;  // Rows of y, out and what is added: 16 bytes at a time.
   bool plain_sum = false;

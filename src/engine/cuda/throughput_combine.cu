@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+
 #include "engine/cuda/throughput_combine_receive.cuh"
 
 /// combine in throughput mode, one kernel: the expert's rank forms one partial sum per record and pushes it home,
@@ -28,24 +30,23 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const int lane = seat.lane;
   CombineNotes& notes = *desk.combine_notes;
   const Call call(a, desk);
-  const Combine sent = combine_of(a, call, block, block.sent);
-  const Combine received = combine_of(a, call, block, block.received);
+  const Combine c = combine_of(a, call, block, a.halves.send ? block.sent : block.received);
   PieceFeed pairs(ring, throughput_memory, seat.warp, lane);
   const bool by_ring = a.aligned && desk.ring_bytes == PairRing::kBytes;
   const SharedAt slots =
       RowsFeed<typename Traits::Input>::slots_of(throughput_memory, seat.warp, lane);
   if (a.halves.send && seat.place == 0) {
     // Of `single`, rows are counted apart.
-    announce(sent, call, Traits::kSingle ? 0 : g.hidden * (a.codec == DType::f32 ? 4 : 2), lane);
+    announce(c, call, Traits::kSingle ? 0 : g.hidden * (a.codec == DType::f32 ? 4 : 2), lane);
   }
   bool pushes = a.halves.send && call.usable;
   const bool sums = a.halves.receive && call.usable && !a.drop;
   if (pushes && Traits::kWeights && !Traits::kSingle && a.weights_given && !a.plain_sum) {
-    send_given_weights(sent, notes, lane);
+    send_given_weights(c, notes, lane);
   }
   part.recorder.mark(Phase::count);
-  Sender<Traits> sender(sent, call, notes, slots, pairs, by_ring, lane);
-  Summer<Traits> summer(received, desk, slots, by_ring, lane);
+  Sender<Traits> sender(c, call, notes, slots, pairs, by_ring, lane);
+  Summer<Traits> summer(c, desk, slots, by_ring, lane);
   if (pushes) sender.open();
   if (sums) summer.open();
 #pragma unroll 1
@@ -57,17 +58,19 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       if (!pushes) part.recorder.mark(Phase::put);
       continue;
     }
-    sender.settle();
-    if (!ready) summer.await();
+    sender.put_aside();
+    if (!ready) {
+      sender.settle();
+      summer.await();
+    }
     summer.sum();
   }
   sender.settle();
   summer.finish();
   part.recorder.mark(Phase::sum);
   if (a.halves.receive && seat.place == 0) {
-    const Arrival arrival =
-        await_arrivals(g, protocol::CellKind::combine, received.bank, received.tag,
-                       received.signature, block, a.timeout_ns, lane);
+    const Arrival arrival = await_arrivals(g, protocol::CellKind::combine, c.bank, c.tag,
+                                           c.signature, block, a.timeout_ns, lane);
     const std::uint32_t missing = lanes_with(arrival.missing);
     const std::uint32_t refused = lanes_with(arrival.refused);
     const std::uint32_t mismatched = call.usable ? lanes_with(arrival.mismatched) : 0;
@@ -78,7 +81,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     }
   }
   if (is_last(desk.done)) {
-    if (a.halves.receive) end_receive<Traits>(a, desk, block, call, received, sums, seat);
+    if (a.halves.receive) end_receive<Traits>(a, desk, block, call, c, sums, seat);
     __syncthreads();
     if (threadIdx.x == 0) notes = CombineNotes{};
   }
@@ -108,6 +111,14 @@ Kernel kernel_for(const CombineArgs& a) {
                   : (wide ? general_kernel<4, 2, false> : general_kernel<2, 2, false>);
 }
 
+/// What home could sum meanwhile should not wait for long: fewer where rows are long.
+int answers_at_once(const CombineArgs& a) {
+  constexpr int kMost = 8;
+  constexpr int kBytes = 56 << 10;
+  const int row_bytes = a.geometry.hidden * (a.codec == DType::f32 ? 4 : 2);
+  return std::clamp(kBytes / row_bytes, 1, kMost);
+}
+
 }  // namespace
 
 int launch_throughput_combine(const CombineArgs& args, const Desk& desk, const Launch& launch) {
@@ -115,6 +126,7 @@ int launch_throughput_combine(const CombineArgs& args, const Desk& desk, const L
   const bool narrow = a.codec != DType::f32 && a.y_dtype != DType::f32;
   const int step = (narrow ? kSpan<2, 2> : kSpan<4, 4>)*kStepElements;
   a.taken_divisor = Divisor((a.geometry.hidden + step - 1) / step);
+  a.answers_at_once = answers_at_once(a);
   a.steps_divisor =
       a.single ? Divisor((a.geometry.hidden + kStepElements - 1) / kStepElements) : a.taken_divisor;
   Launch own = launch;

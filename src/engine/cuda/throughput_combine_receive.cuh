@@ -210,7 +210,7 @@ class Summer {
   /// Asks what has come by now for the token, to be looked at later.
   __device__ __forceinline__ void ask() {
     sources_.look(c_, lane_);
-    // Pairs with Pending::post() of the peer.
+    // Pairs with Answers::post() of the peer.
     if (lane_ < c_.g.ranks) {
       answer_ = load_packet_acquire(in_at(c_.g, lane_, c_.g.layout.answer(c_.bank, token_)));
     }

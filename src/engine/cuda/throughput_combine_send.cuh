@@ -96,42 +96,52 @@ __device__ __forceinline__ void push_piece(const Combine& c, const Record& recor
   send_sum<Traits>(c, record, sum, element);
 }
 
-/// The answer of the latest record, which is posted once the record is there. Who waits for it has the deadline.
-class Pending {
+/// The answers of records that were pushed. Several are posted at once, behind one fence, which takes longer than to push a
+/// short row. Who waits for them has the deadline.
+class Answers {
  public:
-  /// The stores of this warp, and its copies, come before the answer. Pairs with Summer::ask() of home.
-  __device__ __forceinline__ void post(const Combine& c, int lane) {
-    if (home_ < 0) return;
-    if (!mutant(KernelMutant::answered_too_early)) await_groups();
-    __syncwarp();
-    if (lane == 0) {
-      fence_system();
-      answer_.store(c, home_, token_);
+  /// Of lane i the i-th one.
+  __device__ __forceinline__ void note(const Record& record, Answer answer, int lane) {
+    if (lane == count_) {
+      place_ = static_cast<std::uint32_t>(record.home) << kTokenBits |
+               static_cast<std::uint32_t>(record.token);
+      answer_ = answer;
     }
-    home_ = -1;
+    ++count_;
   }
-  __device__ __forceinline__ void note(const Record& record, Answer answer) {
-    home_ = record.home;
-    token_ = record.token;
-    answer_ = answer;
+  __device__ __forceinline__ bool are_none() const { return count_ == 0; }
+  __device__ __forceinline__ bool are_due(const CombineArgs& a) const {
+    return count_ >= a.answers_at_once;
+  }
+  /// The stores of this warp, and its copies, come before the answers. Pairs with Summer::ask() of home.
+  __device__ __forceinline__ void post(const Combine& c, int lane) {
+    __syncwarp();
+    if (lane < count_) {
+      fence_system();
+      answer_.store(c, static_cast<int>(place_ >> kTokenBits),
+                    static_cast<int>(place_ & ((1U << kTokenBits) - 1U)));
+    }
+    count_ = 0;
   }
 
  private:
-  int home_ = -1;  // none
-  int token_ = 0;
+  static constexpr int kTokenBits = 27;
+  static_assert(kMaxTokens <= 1 << kTokenBits && kPeersMax <= 1 << (32 - kTokenBits));
+  int count_ = 0;
+  std::uint32_t place_ = 0;
   Answer answer_{};
 };
 
 /// All pieces of a record's sum, by way of shared memory.
 template <typename Traits>
 __device__ __forceinline__ void push_by_ring(const Combine& c, const Record& record, int steps,
-                                             SharedAt slots, Pending& pending, int lane) {
+                                             SharedAt slots, Answers& answers, int lane) {
   const CombineArgs& a = c.a;
   const std::uint32_t rows = summed_routes(c, record);
   if (rows == 0) return;
   RowsFeed<typename Traits::Input> pieces(slots, row_at(a.y, max(record.row, 0)), rows, c.g.hidden,
                                           lane);
-  pending.post(c, lane);  // While these come.
+  if (answers.are_due(a)) answers.post(c, lane);  // While these come.
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     float sum[Traits::kSpan][kLaneElements] = {};
@@ -141,37 +151,6 @@ __device__ __forceinline__ void push_by_ring(const Combine& c, const Record& rec
       add_row<Traits>(a, pieces.take(), weight, sum);
     }
     send_sum<Traits>(c, record, sum, step * Traits::kStep + lane * kLaneElements);
-  }
-}
-
-/// A row that is a partial sum as it lies: through shared memory, not through registers.
-__device__ __forceinline__ void copy_home(const Combine& c, const Record& record, int bytes,
-                                          PieceFeed& feed, Pending& pending, int lane) {
-  const std::uint32_t rows = summed_routes(c, record);
-  if (rows == 0) return;
-  const int row = __shfl_sync(~0U, record.row, __ffs(static_cast<int>(rows)) - 1);
-  const std::byte* const from = row_at(c.a.y, row);
-  std::byte* const to =
-      out_at(c.g, record.home, c.g.layout.combine_row(c.bank, c.slot(record.token, 0)));
-  constexpr int kPiece = PairRing::kSlotBytes;
-#pragma unroll 1
-  for (int first = 0; first < bytes; first += 2 * kPiece) {
-    const int second = min(first + kPiece, bytes);
-    const int end = min(second + kPiece, bytes);
-    // What was copied before has left both slots, and what was summed before has been read.
-    if (!mutant(KernelMutant::slot_not_awaited)) await_groups_read<0>();
-    __syncwarp();
-    order_copies();
-    feed.ask(from + first, second - first);
-    if (second < end) feed.ask(from + second, end - second);
-    pending.post(c, lane);  // While these come.
-    SharedAt piece = feed.take();
-    if (lane == 0) take_out(to + first, piece, second - first);
-    if (second < end) {
-      piece = feed.take();
-      if (lane == 0) take_out(to + second, piece, end - second);
-    }
-    close_group();
   }
 }
 
@@ -187,7 +166,7 @@ class Sender {
         pairs_(pairs),
         by_ring_(by_ring),
         in_place_(call.own.stride != 0),
-        copies_(by_ring && !Traits::kSingle && call.is_rank_major() &&
+        copies_(by_ring && !Traits::kSingle && !in_place_ && call.is_rank_major() &&
                 (Traits::kCommon || c.a.y_dtype == c.a.codec)),
         records_(static_cast<int>(call.brief.records)),
         lane_(lane),
@@ -221,8 +200,19 @@ class Sender {
     return true;
   }
 
-  /// Before this warp waits for anybody, or uses the ring for anything else.
-  __device__ __forceinline__ void settle() { pending_.post(c_, lane_); }
+  /// Before this warp waits for anybody.
+  __device__ __forceinline__ void settle() {
+    if (answers_.are_none()) return;
+    if (copies_ && !mutant(KernelMutant::answered_too_early)) await_groups();
+    answers_.post(c_, lane_);
+  }
+  /// Before it uses the ring for anything else.
+  __device__ __forceinline__ void put_aside() {
+    if (!copies_ || left_) return;
+    await_groups_read<0>();
+    __syncwarp();
+    left_ = true;
+  }
 
  private:
   __device__ __forceinline__ Record read(int index) const {
@@ -239,7 +229,10 @@ class Sender {
       if (home >= c_.g.ranks) home -= c_.g.ranks;
       if (turn >= __shfl_sync(~0U, count_, home)) continue;  // Other homes have more.
       index_ = __shfl_sync(~0U, first_, home) + turn;
-      record_ = read(index_);
+      const RecordPlace place(c_.handle, c_.g, index_, lane_);
+      // Nothing is worked out of it before it is sent.
+      record_ = {load_now(place.home), load_now(place.token), load_now(place.row),
+                 load_now(place.weight)};
       return;
     }
   }
@@ -247,18 +240,21 @@ class Sender {
   __device__ __forceinline__ void push(Record record, int index) {
     const CombineArgs& a = c_.a;
     // Another's handle may say anything.
-    record.row = min(record.row, a.y_last_row);
+    record.row = lane_ < c_.g.top_k ? min(record.row, a.y_last_row) : Handle::kRowAbsent;
     if (!is_sent(c_, record)) return;
     Recorder<false> quiet(c_.g.recording);
-    if (Traits::kWeights && a.weights_given) settle();  // It may wait for them.
+    if (Traits::kWeights && a.weights_given && is_weighted<Traits>(c_) &&
+        !has_weight(c_, record.home, record.token, lane_)) {
+      settle();
+    }
     std::uint64_t began = 0;
     Patience patience(c_.g, a.timeout_ns, began);
     const Answer answer = weigh_record<Traits>(c_, record, index, patience, quiet, lane_);
     if (Traits::kWeights && is_given_up(c_, record, patience)) return;
     if (copies_) {
-      copy_home(c_, record, c_.g.hidden * Traits::kInput, pairs_, pending_, lane_);
+      copy_home(record);
     } else if (!Traits::kSingle && by_ring_) {
-      push_by_ring<Traits>(c_, record, static_cast<int>(a.steps_divisor.divisor), slots_, pending_,
+      push_by_ring<Traits>(c_, record, static_cast<int>(a.steps_divisor.divisor), slots_, answers_,
                            lane_);
     } else {
 #pragma unroll 1
@@ -270,9 +266,41 @@ class Sender {
         }
       }
     }
-    settle();  // If it is not yet: a record without rows.
     if (!Traits::kCommon && a.row_weights != nullptr) send_row_weights(c_, record, lane_);
-    pending_.note(record, answer);
+    if (answers_.are_due(a)) settle();  // If they are still: a record without rows.
+    answers_.note(record, answer, lane_);
+  }
+
+  /// A row that is a partial sum as it lies: through shared memory, not through registers.
+  __device__ __forceinline__ void copy_home(const Record& record) {
+    const std::uint32_t rows = summed_routes(c_, record);
+    if (rows == 0) return;
+    const int row = __shfl_sync(~0U, record.row, __ffs(static_cast<int>(rows)) - 1);
+    const std::byte* const from = row_at(c_.a.y, row);
+    std::byte* const to =
+        out_at(c_.g, record.home, c_.g.layout.combine_row(c_.bank, c_.slot(record.token, 0)));
+    constexpr int kPiece = PairRing::kSlotBytes;
+    const int bytes = c_.g.hidden * Traits::kInput;
+#pragma unroll 1
+    for (int first = 0; first < bytes; first += 2 * kPiece) {
+      const int second = min(first + kPiece, bytes);
+      const int end = min(second + kPiece, bytes);
+      // What was copied before has left both slots, and what was summed before has been read.
+      if (!mutant(KernelMutant::slot_not_awaited)) await_groups_read<0>();
+      __syncwarp();
+      if (left_) order_copies();
+      left_ = false;
+      pairs_.ask(from + first, second - first);
+      if (second < end) pairs_.ask(from + second, end - second);
+      if (answers_.are_due(c_.a)) settle();  // While these come.
+      SharedAt piece = pairs_.take();
+      if (lane_ == 0) take_out(to + first, piece, second - first);
+      if (second < end) {
+        piece = pairs_.take();
+        if (lane_ == 0) take_out(to + second, piece, end - second);
+      }
+      close_group();
+    }
   }
 
   /// The numbers of the rows of 32 records, a record to a lane. Home pulls them.
@@ -317,7 +345,8 @@ class Sender {
   static constexpr int kEnd = -1;
   int index_ = kEnd;  // Of the record that is sent next.
   Record record_;
-  Pending pending_;
+  bool left_ = false;  // What is copied has left the ring to what is summed.
+  Answers answers_;
 };
 
 }  // namespace sluice::engine::cuda

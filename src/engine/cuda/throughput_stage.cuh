@@ -42,7 +42,8 @@ class Stager {
         bank_(static_cast<int>(block.sent.bank)),
         lane_(seat.lane),
         queue_(&desk.dispatch_notes->next[DispatchNotes::kBatches], seat.lane),
-        batches_(tokens, seat.warps, Encoder::kVerbatim && desk.own.stride == 0 ? 2 : 4) {}
+        batches_(tokens, seat.warps,
+                 max(min(kBatchBytes / max(a.row_bytes, 1), kBatchMost), kBatchLeast)) {}
 
   /// Whether there is something to stage.
   __device__ __forceinline__ bool open() {
@@ -218,6 +219,9 @@ class Stager {
     }
   }
 
+  static constexpr int kBatchBytes = 28 << 10;  // of encoded rows
+  static constexpr int kBatchLeast = 2;
+  static constexpr int kBatchMost = 8;
   const DispatchArgs& a_;
   const Desk& desk_;
   RowCopier& copier_;
