@@ -284,22 +284,22 @@ __device__ __forceinline__ float weight_in(uint4 packet, int k) {
   return __uint_as_float(i == 0 ? packet.y : (i == 1 ? packet.z : packet.w));
 }
 
-/// Where those of route k lie, lane k, that home sends for one of its tokens.
-__device__ __forceinline__ const std::byte* sent_weight(const Combine& c, int home, int token,
-                                                        int lane) {
+/// Lane k: where the packet lies in which home sends the weight of a token's route k.
+__device__ __forceinline__ const std::byte* weight_at(const Combine& c, int home, int token,
+                                                      int lane) {
   const int packet = lane < c.g.top_k ? lane / window::kPacketWeights : 0;
   return in_at(c.g, home, c.g.layout.weight(c.bank, token)) + packet * 16;
 }
 /// Whether they have come: await_weight() will not wait.
-__device__ __forceinline__ bool has_weight(const Combine& c, int home, int token, int lane) {
-  return __all_sync(~0U, load_packet(sent_weight(c, home, token, lane)).x == c.tag);
+__device__ __forceinline__ bool has_weights(const Combine& c, int home, int token, int lane) {
+  return __all_sync(~0U, load_packet(weight_at(c, home, token, lane)).x == c.tag);
 }
 
 /// The weights that home sends for one of its tokens: lane k has that of route k; 0 if home will send
 /// none, because it refused its call or made another, or is given up.
 __device__ __forceinline__ float await_weight(const Combine& c, int home, int token,
                                               Patience& patience, int lane) {
-  const std::byte* at = sent_weight(c, home, token, lane);
+  const std::byte* at = weight_at(c, home, token, lane);
   uint4 v = load_packet(at);  // Pairs with send_weights_to() of home.
   while (!__all_sync(~0U, v.x == c.tag)) {
     if (patience.weary()) {

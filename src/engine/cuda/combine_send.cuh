@@ -177,6 +177,13 @@ __device__ __forceinline__ bool is_weighted(const Combine& c) {
          (Traits::kCommon || !c.a.plain_sum);
 }
 
+/// Whether records' weights come from home.
+template <typename Traits>
+__device__ __forceinline__ bool awaits_weights(const Combine& c) {
+  return Traits::kWeights && (Traits::kCommon || (!Traits::kSingle && c.a.weights_given)) &&
+         is_weighted<Traits>(c);
+}
+
 /// What home is told of a record, in a packet { tag, routes, signature, rows }: which of its routes are in the sum,
 /// and which have a row.
 struct Answer {
@@ -207,10 +214,8 @@ template <typename Traits, bool kRecords>
 __device__ __forceinline__ Answer weigh_record(const Combine& c, Record& record, int index,
                                                Patience& patience, Recorder<kRecords>& recorder,
                                                int lane) {
-  const CombineArgs& a = c.a;
   const bool weighted = is_weighted<Traits>(c);
-  if (!mutant(KernelMutant::given_weights_ignored) && Traits::kWeights &&
-      (Traits::kCommon || (!Traits::kSingle && a.weights_given)) && weighted) {
+  if (!mutant(KernelMutant::given_weights_ignored) && awaits_weights<Traits>(c)) {
     record.weight = await_weight(c, record.home, record.token, patience, lane);
     recorder.mark(Phase::wait);
   }

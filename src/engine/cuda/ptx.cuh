@@ -263,7 +263,8 @@ __device__ __forceinline__ void await_groups_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
 #endif
 }
-/// Waits until all that this thread's groups take out is there, for whoever this thread tells so.
+/// Waits until all that this thread's groups take out is there, for whoever is told so by this thread, or by one that has met it at
+/// a barrier.
 __device__ __forceinline__ void await_groups() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");

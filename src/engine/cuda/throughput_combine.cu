@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const int lane = seat.lane;
   CombineNotes& notes = *desk.combine_notes;
   const Call call(a, desk);
+  // Of a whole operation both are the same: it begins when no half is left.
   const Combine c = combine_of(a, call, block, a.halves.send ? block.sent : block.received);
   PieceFeed pairs(ring, throughput_memory, seat.warp, lane);
   const bool by_ring = a.aligned && desk.ring_bytes == PairRing::kBytes;
@@ -55,10 +56,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     if (!ready && pushes) {
       if (summer.has_token()) summer.ask();
       pushes = sender.send_next();
-      if (!pushes) part.recorder.mark(Phase::put);
+      if (!pushes) {
+        sender.settle();  // Nothing more will be answered with them.
+        part.recorder.mark(Phase::put);
+      }
       continue;
     }
-    sender.put_aside();
+    sender.leave_ring();
     if (!ready) {
       sender.settle();
       summer.await();
@@ -114,6 +118,8 @@ Kernel kernel_for(const CombineArgs& a) {
 /// What home could sum meanwhile should not wait for long: fewer where rows are long.
 int answers_at_once(const CombineArgs& a) {
   constexpr int kMost = 8;
+  static_assert(kMost <= 32);  // A lane keeps one.
+  if (a.single) return 1;      // A record has as many rows as it has routes.
   constexpr int kBytes = 56 << 10;
   const int row_bytes = a.geometry.hidden * (a.codec == DType::f32 ? 4 : 2);
   return std::clamp(kBytes / row_bytes, 1, kMost);

@@ -4,8 +4,8 @@
 #include "engine/cuda/combine_send.cuh"
 #include "engine/cuda/throughput_ring.cuh"
 
-/// combine in throughput mode, send half: the partial sum of every record, home; behind each, the answer that says
-/// that it has come.
+/// combine in throughput mode, send half: the partial sum of every record, home; behind several, the answers that say
+/// that they have come.
 namespace sluice::engine::cuda {
 
 /// What all blocks of an operation know of it. By a whole block.
@@ -100,7 +100,7 @@ __device__ __forceinline__ void push_piece(const Combine& c, const Record& recor
 /// short row. Who waits for them has the deadline.
 class Answers {
  public:
-  /// Of lane i the i-th one.
+  /// Lane i keeps the i-th.
   __device__ __forceinline__ void note(const Record& record, Answer answer, int lane) {
     if (lane == count_) {
       place_ = static_cast<std::uint32_t>(record.home) << kTokenBits |
@@ -113,7 +113,7 @@ class Answers {
   __device__ __forceinline__ bool are_due(const CombineArgs& a) const {
     return count_ >= a.answers_at_once;
   }
-  /// The stores of this warp, and its copies, come before the answers. Pairs with Summer::ask() of home.
+  /// The stores of this warp come before the answers, and what it has awaited. Pairs with Summer::ask() of home.
   __device__ __forceinline__ void post(const Combine& c, int lane) {
     __syncwarp();
     if (lane < count_) {
@@ -131,28 +131,6 @@ class Answers {
   std::uint32_t place_ = 0;
   Answer answer_{};
 };
-
-/// All pieces of a record's sum, by way of shared memory.
-template <typename Traits>
-__device__ __forceinline__ void push_by_ring(const Combine& c, const Record& record, int steps,
-                                             SharedAt slots, Answers& answers, int lane) {
-  const CombineArgs& a = c.a;
-  const std::uint32_t rows = summed_routes(c, record);
-  if (rows == 0) return;
-  RowsFeed<typename Traits::Input> pieces(slots, row_at(a.y, max(record.row, 0)), rows, c.g.hidden,
-                                          lane);
-  if (answers.are_due(a)) answers.post(c, lane);  // While these come.
-#pragma unroll 1
-  for (int step = 0; step < steps; ++step) {
-    float sum[Traits::kSpan][kLaneElements] = {};
-#pragma unroll 1
-    for (std::uint32_t left = rows; left != 0; left &= left - 1) {
-      const float weight = __shfl_sync(~0U, record.weight, __ffs(static_cast<int>(left)) - 1);
-      add_row<Traits>(a, pieces.take(), weight, sum);
-    }
-    send_sum<Traits>(c, record, sum, step * Traits::kStep + lane * kLaneElements);
-  }
-}
 
 /// What a warp does of the send half.
 template <typename Traits>
@@ -207,11 +185,11 @@ class Sender {
     answers_.post(c_, lane_);
   }
   /// Before it uses the ring for anything else.
-  __device__ __forceinline__ void put_aside() {
-    if (!copies_ || left_) return;
-    await_groups_read<0>();
+  __device__ __forceinline__ void leave_ring() {
+    if (!copies_ || ring_left_) return;
+    if (!mutant(KernelMutant::slot_not_awaited)) await_groups_read<0>();
     __syncwarp();
-    left_ = true;
+    ring_left_ = true;
   }
 
  private:
@@ -243,10 +221,7 @@ class Sender {
     record.row = lane_ < c_.g.top_k ? min(record.row, a.y_last_row) : Handle::kRowAbsent;
     if (!is_sent(c_, record)) return;
     Recorder<false> quiet(c_.g.recording);
-    if (Traits::kWeights && a.weights_given && is_weighted<Traits>(c_) &&
-        !has_weight(c_, record.home, record.token, lane_)) {
-      settle();
-    }
+    if (awaits_weights<Traits>(c_) && !has_weights(c_, record.home, record.token, lane_)) settle();
     std::uint64_t began = 0;
     Patience patience(c_.g, a.timeout_ns, began);
     const Answer answer = weigh_record<Traits>(c_, record, index, patience, quiet, lane_);
@@ -254,8 +229,7 @@ class Sender {
     if (copies_) {
       copy_home(record);
     } else if (!Traits::kSingle && by_ring_) {
-      push_by_ring<Traits>(c_, record, static_cast<int>(a.steps_divisor.divisor), slots_, answers_,
-                           lane_);
+      sum_home(record);
     } else {
 #pragma unroll 1
       for (int step = 0; step < static_cast<int>(a.steps_divisor.divisor); ++step) {
@@ -269,6 +243,26 @@ class Sender {
     if (!Traits::kCommon && a.row_weights != nullptr) send_row_weights(c_, record, lane_);
     if (answers_.are_due(a)) settle();  // If they are still: a record without rows.
     answers_.note(record, answer, lane_);
+  }
+
+  /// All pieces of a record's sum, by way of shared memory.
+  __device__ __forceinline__ void sum_home(const Record& record) {
+    const std::uint32_t rows = summed_routes(c_, record);
+    if (rows == 0) return;
+    RowsFeed<typename Traits::Input> pieces(slots_, row_at(c_.a.y, max(record.row, 0)), rows,
+                                            c_.g.hidden, lane_);
+    if (answers_.are_due(c_.a)) settle();  // While these come.
+    const int steps = static_cast<int>(c_.a.steps_divisor.divisor);
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      float sum[Traits::kSpan][kLaneElements] = {};
+#pragma unroll 1
+      for (std::uint32_t left = rows; left != 0; left &= left - 1) {
+        const float weight = __shfl_sync(~0U, record.weight, __ffs(static_cast<int>(left)) - 1);
+        add_row<Traits>(c_.a, pieces.take(), weight, sum);
+      }
+      send_sum<Traits>(c_, record, sum, step * Traits::kStep + lane_ * kLaneElements);
+    }
   }
 
   /// A row that is a partial sum as it lies: through shared memory, not through registers.
@@ -288,8 +282,8 @@ class Sender {
       // What was copied before has left both slots, and what was summed before has been read.
       if (!mutant(KernelMutant::slot_not_awaited)) await_groups_read<0>();
       __syncwarp();
-      if (left_) order_copies();
-      left_ = false;
+      if (ring_left_) order_copies();
+      ring_left_ = false;
       pairs_.ask(from + first, second - first);
       if (second < end) pairs_.ask(from + second, end - second);
       if (answers_.are_due(c_.a)) settle();  // While these come.
@@ -345,7 +339,7 @@ class Sender {
   static constexpr int kEnd = -1;
   int index_ = kEnd;  // Of the record that is sent next.
   Record record_;
-  bool left_ = false;  // What is copied has left the ring to what is summed.
+  bool ring_left_ = false;  // By what is copied, to what is summed.
   Answers answers_;
 };
 

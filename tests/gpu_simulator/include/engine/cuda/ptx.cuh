@@ -159,10 +159,13 @@ struct RowCopy {
   void* to;
   const void* from;
   int bytes;
-  void run() const {
+  void check() const {
     const auto places = reinterpret_cast<std::uintptr_t>(to) |
                         reinterpret_cast<std::uintptr_t>(from) | static_cast<unsigned>(bytes);
     if (places % 16 != 0 || bytes <= 0) std::abort();
+  }
+  void run() const {
+    check();
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
 };
@@ -171,10 +174,26 @@ inline std::map<SharedAt, RowCopy>& brought_copies() {
   static thread_local std::map<SharedAt, RowCopy> copies;
   return copies;
 }
-/// Groups of this thread; the last one is open.
-inline std::deque<std::vector<RowCopy>>& own_groups() {
-  static thread_local std::array<std::deque<std::vector<RowCopy>>, 1024> groups;
-  return groups[gpu_simulator::thread_index()];
+/// What has been read of a thread's groups, but is not there yet.
+struct ReadCopy {
+  void* to;
+  std::vector<std::byte> bytes;
+  explicit ReadCopy(const RowCopy& copy)
+      : to(copy.to),
+        bytes(static_cast<const std::byte*>(copy.from),
+              static_cast<const std::byte*>(copy.from) + copy.bytes) {
+    copy.check();
+  }
+};
+/// Copies of a thread, each as late as it is awaited: those that are in groups, the last of which is open, and those that were
+/// read.
+struct OwnRowCopies {
+  std::deque<std::vector<RowCopy>> groups;
+  std::vector<ReadCopy> read;
+};
+inline OwnRowCopies& own_row_copies() {
+  static thread_local std::array<OwnRowCopies, 1024> copies;
+  return copies[gpu_simulator::thread_index()];
 }
 inline std::uint64_t& phases(SharedAt barrier) {
   return *reinterpret_cast<std::uint64_t*>(barrier);
@@ -198,25 +217,29 @@ inline bool arrived(SharedAt barrier, unsigned parity) {
   return is;
 }
 inline void take_out(void* global, SharedAt from, int bytes) {
-  own_groups().back().push_back({global, from, bytes});
+  own_row_copies().groups.back().push_back({global, from, bytes});
 }
 inline void close_group() {
-  own_groups().emplace_back();
+  own_row_copies().groups.emplace_back();
 }
 template <int kGroups>
 void await_groups_read() {
-  std::deque<std::vector<RowCopy>>& groups = own_groups();
-  for (; groups.size() > kGroups + 1; groups.pop_front()) {
-    for (const RowCopy& copy : groups.front()) copy.run();
+  OwnRowCopies& own = own_row_copies();
+  for (; own.groups.size() > kGroups + 1; own.groups.pop_front()) {
+    for (const RowCopy& copy : own.groups.front()) own.read.emplace_back(copy);
   }
 }
 inline void await_groups() {
   await_groups_read<0>();
+  std::vector<ReadCopy>& read = own_row_copies().read;
+  for (const ReadCopy& copy : read) std::memcpy(copy.to, copy.bytes.data(), copy.bytes.size());
+  read.clear();
 }
 inline void order_copies() {}
 /// By all threads, before they copy rows.
 inline void begin_copies() {
-  own_groups().assign(1, {});
+  own_row_copies().groups.assign(1, {});
+  own_row_copies().read.clear();
 }
 
 inline std::uint32_t multiprocessor() {
