@@ -290,7 +290,7 @@ __device__ __forceinline__ const std::byte* weight_at(const Combine& c, int home
   const int packet = lane < c.g.top_k ? lane / window::kPacketWeights : 0;
   return in_at(c.g, home, c.g.layout.weight(c.bank, token)) + packet * 16;
 }
-/// Whether they have come: await_weight() will not wait.
+/// Whether they have come: await_weight() will not wait. Pairs with send_weights_to() of home.
 __device__ __forceinline__ bool has_weights(const Combine& c, int home, int token, int lane) {
   return __all_sync(~0U, load_packet(weight_at(c, home, token, lane)).x == c.tag);
 }
