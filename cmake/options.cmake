@@ -6,6 +6,9 @@ option(SLUICE_KERNEL_DELAYS "For tests on GPUs: what kernels store and look at c
 option(SLUICE_MUTANTS "Compile the test-only mutants in (SLUICE_MUTANT=name selects one at run time)" OFF)
 option(SLUICE_FUZZ "Build the fuzzers (clang, libFuzzer)" OFF)
 option(SLUICE_CUDA_COMPILE "Compile the headers of host and device with nvcc, where there is one" OFF)
+set(SLUICE_LIBFABRIC AUTO CACHE STRING
+  "Build the transport between nodes: AUTO (where headers of libfabric are found), ON or OFF")
+set_property(CACHE SLUICE_LIBFABRIC PROPERTY STRINGS AUTO ON OFF)
 set(SLUICE_CUDA AUTO CACHE STRING
   "Build the CUDA engine: AUTO (where nvcc is found), ON, OFF, or SIMULATED (for tests without a GPU)")
 set_property(CACHE SLUICE_CUDA PROPERTY STRINGS AUTO ON OFF SIMULATED)

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/transport.hpp"
+
+namespace sluice::transport {
+
+/// How to open an endpoint of libfabric. Equal on all ranks, but for `address`.
+struct LibfabricSettings {
+  /// Taken in this order, the first that is there. Empty: efa-direct, efa, cxi, verbs;ofi_rxm, tcp,
+  /// net, tcp;ofi_rxm. ("net" of libfabric 1.17 is "tcp" of later ones.)
+  std::vector<std::string> providers;
+  /// Not given: the first of immediate, ordered, serial that the provider can do.
+  std::optional<SignalMode> signals;
+  /// Endpoints of this rank, over which its chunks go in turn. 1 to 8.
+  int rails = 1;
+  /// Host name or address of the interface to use. Empty: an address that other hosts can reach, if
+  /// there is one.
+  std::string address;
+  /// Traits::window.
+  int window = 256;
+};
+
+/// The endpoint of `rank` of `ranks`, on reliable datagrams of libfabric (docs/transport.md).
+/// libfabric itself is loaded now: `unavailable` if it is not installed or has none of the providers,
+/// `unimplemented` if this build is without it.
+Result<std::unique_ptr<Endpoint>> open_libfabric(int rank, int ranks,
+                                                 const LibfabricSettings& settings);
+
+}  // namespace sluice::transport

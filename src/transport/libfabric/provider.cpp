@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#include "transport/libfabric/provider.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <netinet/in.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+#include <array>
+#include <cstring>
+
+namespace sluice::transport {
+namespace {
+
+constexpr std::array kPreferred{"efa-direct", "efa", "cxi",        "verbs;ofi_rxm",
+                                "tcp",        "net", "tcp;ofi_rxm"};
+// Asked for: chunks of every peer's window. Providers grant less, and then say so when they are full.
+constexpr std::size_t kQueueEntries = 4096;
+constexpr std::size_t kImmediateBytes = 4;
+
+Info hints_for(const Library& library, const std::string& provider, bool in_order) {
+  Info hints(library.dupinfo(nullptr), FreeInfo{&library});
+  if (!hints) return hints;
+  hints->caps = FI_MSG | FI_RMA | FI_WRITE | FI_REMOTE_WRITE;
+  hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->domain_attr->mr_mode =
+      FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+  hints->domain_attr->threading = FI_THREAD_DOMAIN;
+  hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+  hints->tx_attr->size = kQueueEntries;
+  if (in_order) {
+    hints->tx_attr->msg_order = FI_ORDER_WAW;
+    hints->rx_attr->msg_order = FI_ORDER_WAW;
+  }
+  hints->fabric_attr->prov_name = ::strdup(provider.c_str());  // freeinfo() frees it.
+  return hints;
+}
+
+// Whether other hosts may reach the interface: neither loopback nor link-local.
+bool reachable(const fi_info& info) noexcept {
+  if (info.src_addr == nullptr) return true;
+  if (info.addr_format == FI_SOCKADDR_IN) {
+    sockaddr_in address;
+    std::memcpy(&address, info.src_addr, sizeof(address));
+    return (ntohl(address.sin_addr.s_addr) >> 24) != 127;
+  }
+  if (info.addr_format == FI_SOCKADDR_IN6) {
+    sockaddr_in6 address;
+    std::memcpy(&address, info.src_addr, sizeof(address));
+    return !IN6_IS_ADDR_LOOPBACK(&address.sin6_addr) && !IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr);
+  }
+  return true;
+}
+
+// The first of the provider's interfaces; one that others can reach, if there is one.
+const fi_info* pick(const fi_info* all, const std::string& provider) noexcept {
+  const fi_info* first = nullptr;
+  for (const fi_info* info = all; info != nullptr; info = info->next) {
+    // Asked for "tcp", 1.17 offers "tcp;ofi_rxm" as well, which is another thing.
+    if (provider != info->fabric_attr->prov_name) continue;
+    if (reachable(*info)) return info;
+    if (first == nullptr) first = info;
+  }
+  return first;
+}
+
+bool can(const fi_info& info, SignalMode mode) noexcept {
+  switch (mode) {
+    case SignalMode::immediate: return info.domain_attr->cq_data_size >= kImmediateBytes;
+    case SignalMode::ordered: return (info.tx_attr->msg_order & FI_ORDER_WAW) != 0;
+    case SignalMode::serial: return true;
+  }
+  return false;
+}
+
+Result<SignalMode> choose_signals(const fi_info& info, const LibfabricSettings& settings) {
+  if (settings.signals) {
+    if (can(info, *settings.signals)) return *settings.signals;
+    return Status(StatusCode::invalid_argument,
+                  fmt::format("libfabric: provider {} cannot do signals '{}'",
+                              info.fabric_attr->prov_name, to_string(*settings.signals)));
+  }
+  for (const SignalMode mode : {SignalMode::immediate, SignalMode::ordered}) {
+    if (can(info, mode)) return mode;
+  }
+  return SignalMode::serial;
+}
+
+Info offer(const Library& library, const LibfabricSettings& settings, const std::string& provider) {
+  const char* node = settings.address.empty() ? nullptr : settings.address.c_str();
+  // Strong first: an order that a provider lacks is refused, not left out.
+  for (const bool in_order : {true, false}) {
+    const Info hints = hints_for(library, provider, in_order);
+    fi_info* all = nullptr;
+    if (!hints || library.getinfo(kFabricVersion, node, nullptr, node != nullptr ? FI_SOURCE : 0,
+                                  hints.get(), &all) != 0) {
+      continue;
+    }
+    const Info owner(all, FreeInfo{&library});
+    if (const fi_info* picked = pick(all, provider)) {
+      return Info(library.dupinfo(picked), FreeInfo{&library});
+    }
+  }
+  return Info(nullptr, FreeInfo{&library});
+}
+
+}  // namespace
+
+Result<Provider> choose_provider(const Library& library, const LibfabricSettings& settings) {
+  std::vector<std::string> names = settings.providers;
+  if (names.empty()) names.assign(kPreferred.begin(), kPreferred.end());
+  for (const std::string& name : names) {
+    Provider provider;
+    provider.info = offer(library, settings, name);
+    if (!provider.info) continue;
+    const Result<SignalMode> signals = choose_signals(*provider.info, settings);
+    if (!signals.ok()) return signals.status();
+    provider.signals = *signals;
+    return provider;
+  }
+  return Status(
+      StatusCode::unavailable,
+      fmt::format("libfabric {}.{} has none of the providers {} {}", FI_MAJOR(library.version()),
+                  FI_MINOR(library.version()), fmt::join(names, ", "),
+                  settings.address.empty() ? "" : "at " + settings.address));
+}
+
+}  // namespace sluice::transport

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+
+#include "transport/libfabric.hpp"
+#include "transport/libfabric/library.hpp"
+
+namespace sluice::transport {
+
+struct FreeInfo {
+  const Library* library = nullptr;
+  void operator()(fi_info* info) const noexcept { library->freeinfo(info); }
+};
+using Info = std::unique_ptr<fi_info, FreeInfo>;
+
+/// A provider on one interface, and how its signals travel.
+struct Provider {
+  Info info;
+  SignalMode signals = SignalMode::immediate;
+};
+
+Result<Provider> choose_provider(const Library& library, const LibfabricSettings& settings);
+
+}  // namespace sluice::transport

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+#include "transport/libfabric/rail.hpp"
+
+#include <fmt/format.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_rma.h>
+
+#include <utility>
+
+namespace sluice::transport {
+namespace {
+
+template <typename Object>
+Status open_queue(const Library& library, fid_domain* domain, std::size_t entries, Object& out) {
+  fi_cq_attr attributes{};
+  attributes.size = entries;
+  attributes.format = FI_CQ_FORMAT_DATA;
+  attributes.wait_obj = FI_WAIT_NONE;
+  fid_cq* queue = nullptr;
+  if (const int error = fi_cq_open(domain, &attributes, &queue, nullptr); error != 0) {
+    return library.failure(fmt::format("cannot open a completion queue of {} entries", entries),
+                           error);
+  }
+  out.reset(queue);
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Rail>> Rail::open(const Library& library, const fi_info& info,
+                                         std::size_t arrivals_max) {
+  const auto mode = static_cast<std::uint64_t>(info.domain_attr->mr_mode);
+  std::unique_ptr<Rail> rail(new Rail(library, (mode & FI_MR_VIRT_ADDR) != 0,
+                                      (mode & FI_MR_ENDPOINT) != 0, (mode & FI_MR_PROV_KEY) == 0));
+  const Info own(library.dupinfo(&info), FreeInfo{&library});
+  if (!own) return Status(StatusCode::out_of_memory, "libfabric: no memory for fi_info");
+
+  fid_fabric* fabric = nullptr;
+  if (const int error = library.fabric(own->fabric_attr, &fabric, nullptr); error != 0) {
+    return library.failure("cannot open the fabric", error);
+  }
+  rail->fabric_.reset(fabric);
+  fid_domain* domain = nullptr;
+  if (const int error = fi_domain(fabric, own.get(), &domain, nullptr); error != 0) {
+    return library.failure("cannot open the domain", error);
+  }
+  rail->domain_.reset(domain);
+  fi_av_attr peers_attributes{};
+  peers_attributes.type = FI_AV_TABLE;
+  fid_av* peers = nullptr;
+  if (const int error = fi_av_open(domain, &peers_attributes, &peers, nullptr); error != 0) {
+    return library.failure("cannot open an address vector", error);
+  }
+  rail->peers_.reset(peers);
+  if (Status status = open_queue(library, domain, own->tx_attr->size, rail->sent_); !status.ok()) {
+    return status;
+  }
+  if (Status status = open_queue(library, domain, arrivals_max, rail->arrived_); !status.ok()) {
+    return status;
+  }
+  fid_ep* endpoint = nullptr;
+  if (const int error = fi_endpoint(domain, own.get(), &endpoint, nullptr); error != 0) {
+    return library.failure("cannot open an endpoint", error);
+  }
+  rail->endpoint_.reset(endpoint);
+  int error = fi_ep_bind(endpoint, &peers->fid, 0);
+  if (error == 0) error = fi_ep_bind(endpoint, &rail->sent_->fid, FI_TRANSMIT);
+  if (error == 0) error = fi_ep_bind(endpoint, &rail->arrived_->fid, FI_RECV);
+  if (error == 0) error = fi_enable(endpoint);
+  if (error != 0) return library.failure("cannot enable an endpoint", error);
+  return rail;
+}
+
+Result<int> Rail::add_memory(std::byte* base, std::size_t bytes) {
+  const std::uint64_t key = memories_.size() + 1;  // Of no weight where the provider chooses it.
+  fid_mr* region = nullptr;
+  int error = fi_mr_reg(domain_.get(), base, bytes, FI_WRITE | FI_REMOTE_WRITE, 0,
+                        own_keys_ ? key : 0, 0, &region, nullptr);
+  if (error != 0) {
+    return library_.failure(fmt::format("cannot register {} bytes of memory", bytes), error);
+  }
+  Memory memory{Owned<fid_mr>(region), base};
+  if (bind_memory_) {
+    error = fi_mr_bind(region, &endpoint_->fid, 0);
+    if (error == 0) error = fi_mr_enable(region);
+    if (error != 0) return library_.failure("cannot bind registered memory", error);
+  }
+  memories_.push_back(std::move(memory));
+  return static_cast<int>(memories_.size()) - 1;
+}
+
+RemoteMemory Rail::remote(int memory) const noexcept {
+  const Memory& named = memories_[static_cast<std::size_t>(memory)];
+  return {virtual_addresses_ ? reinterpret_cast<std::uint64_t>(named.base) : 0,
+          fi_mr_key(named.region.get())};
+}
+
+Result<std::string> Rail::name() const {
+  std::string name(256, '\0');
+  std::size_t bytes = name.size();
+  if (const int error = fi_getname(&endpoint_->fid, name.data(), &bytes); error != 0) {
+    return library_.failure("an endpoint has no name", error);
+  }
+  name.resize(bytes);
+  return name;
+}
+
+Result<fi_addr_t> Rail::insert(std::string_view name) {
+  fi_addr_t peer = FI_ADDR_UNSPEC;
+  const int inserted = fi_av_insert(peers_.get(), name.data(), 1, &peer, 0, nullptr);
+  if (inserted != 1) return library_.failure("cannot insert a peer's address", inserted);
+  return peer;
+}
+
+long Rail::write(const Write& write) noexcept {
+  iovec from{};
+  from.iov_base = const_cast<std::byte*>(write.from);
+  from.iov_len = write.bytes;
+  void* description = fi_mr_desc(memories_[static_cast<std::size_t>(write.memory)].region.get());
+  fi_rma_iov to{};
+  to.addr = write.to;
+  to.len = write.bytes;
+  to.key = write.key;
+  fi_msg_rma message{};
+  message.msg_iov = &from;
+  message.desc = &description;
+  message.iov_count = 1;
+  message.addr = write.peer;
+  message.rma_iov = &to;
+  message.rma_iov_count = 1;
+  message.context = write.context;
+  message.data = write.data;
+  return fi_writemsg(endpoint_.get(), &message, write.flags | FI_COMPLETION);
+}
+
+long Rail::write_word(fi_addr_t peer, std::uint64_t word, std::uint64_t to,
+                      std::uint64_t key) noexcept {
+  return fi_inject_write(endpoint_.get(), &word, sizeof(word), peer, to, key);
+}
+
+}  // namespace sluice::transport

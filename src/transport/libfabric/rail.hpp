@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/libfabric/provider.hpp"
+
+namespace sluice::transport {
+
+struct CloseObject {
+  template <typename Object>
+  void operator()(Object* object) const noexcept {
+    fi_close(&object->fid);
+  }
+};
+template <typename Object>
+using Owned = std::unique_ptr<Object, CloseObject>;
+
+/// What a peer needs to write into memory of this rank.
+struct RemoteMemory {
+  std::uint64_t base = 0;
+  std::uint64_t key = 0;
+};
+
+/// One endpoint of libfabric with all that belongs to it, and no policy.
+class Rail {
+ public:
+  static Result<std::unique_ptr<Rail>> open(const Library& library, const fi_info& info,
+                                            std::size_t arrivals_max);
+
+  /// Registers memory: the number by which write() names it.
+  Result<int> add_memory(std::byte* base, std::size_t bytes);
+  RemoteMemory remote(int memory) const noexcept;
+  Result<std::string> name() const;
+  Result<fi_addr_t> insert(std::string_view name);
+
+  struct Write {
+    fi_addr_t peer = FI_ADDR_UNSPEC;
+    int memory = -1;
+    const std::byte* from = nullptr;
+    std::size_t bytes = 0;
+    std::uint64_t to = 0;
+    std::uint64_t key = 0;
+    std::uint64_t flags = 0;  // FI_REMOTE_CQ_DATA, FI_DELIVERY_COMPLETE
+    std::uint64_t data = 0;
+    void* context = nullptr;
+  };
+  /// 0, or libfabric's negative error.
+  long write(const Write& write) noexcept;
+  /// Eight bytes that may change at once.
+  long write_word(fi_addr_t peer, std::uint64_t word, std::uint64_t to, std::uint64_t key) noexcept;
+
+  fid_cq* sent() const noexcept { return sent_.get(); }
+  fid_cq* arrived() const noexcept { return arrived_.get(); }
+
+ private:
+  Rail(const Library& library, bool virtual_addresses, bool bind_memory, bool own_keys) noexcept
+      : library_(library),
+        virtual_addresses_(virtual_addresses),
+        bind_memory_(bind_memory),
+        own_keys_(own_keys) {}
+
+  struct Memory {
+    Owned<fid_mr> region;
+    std::byte* base = nullptr;
+  };
+
+  const Library& library_;
+  bool virtual_addresses_;
+  bool bind_memory_;
+  bool own_keys_;
+  // Closed in the opposite order.
+  Owned<fid_fabric> fabric_;
+  Owned<fid_domain> domain_;
+  Owned<fid_av> peers_;
+  Owned<fid_cq> sent_;
+  Owned<fid_cq> arrived_;
+  std::vector<Memory> memories_;
+  Owned<fid_ep> endpoint_;
+};
+
+}  // namespace sluice::transport

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+#include "transport/memory_fabric.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace sluice::transport {
+
+/// All that the endpoints share, under one lock.
+class MemoryFabric::Network {
+ public:
+  Network(int ranks, const Adversity& adversity)
+      : adversity_(adversity), dice_(adversity.seed), ranks_(static_cast<std::size_t>(ranks)) {
+    for (Rank& rank : ranks_) rank.toward.resize(static_cast<std::size_t>(ranks));
+    traits_.provider = "memory";
+    traits_.put_bytes_max = adversity.put_bytes_max;
+    traits_.window = adversity.window;
+  }
+
+  const Traits& traits() const noexcept { return traits_; }
+
+  Region add_region(int rank, std::byte* base) {
+    const std::lock_guard lock(mutex_);
+    of(rank).regions.push_back(base);
+    return static_cast<Region>(of(rank).regions.size()) - 1;
+  }
+
+  Posted put(int rank, const Chunk& chunk) {
+    const std::lock_guard lock(mutex_);
+    Toward& toward = this->toward(rank, chunk.peer);
+    if (toward.gone) return Posted::gone;
+    if (toward.untaken >= adversity_.window || happens(adversity_.refusal)) return Posted::busy;
+    ++toward.untaken;
+    toward.bytes += chunk.bytes;
+    auto flight = std::make_shared<Flight>();
+    flight->source = rank;
+    flight->chunk = chunk;
+    if (!happens(adversity_.late_read)) read(*flight);
+    of(rank).unsent.push_back(flight);
+    if (!of(chunk.peer).cut_off && !of(rank).cut_off) {
+      of(chunk.peer).on_the_way.push_back(std::move(flight));
+      of(chunk.peer).changed.notify_one();
+    }
+    return Posted::yes;
+  }
+
+  std::size_t poll(int rank, std::span<Event> events) {
+    const std::lock_guard lock(mutex_);
+    std::size_t count = 0;
+    while (count < events.size() && !happens(adversity_.delay)) {
+      const std::optional<Event> event = next_event(rank);
+      if (!event) break;
+      events[count++] = *event;
+    }
+    return count;
+  }
+
+  void took(int rank, int peer, int chunks) {
+    const std::lock_guard lock(mutex_);
+    toward(peer, rank).untaken -= chunks;
+  }
+
+  void abandon(int rank, int peer) {
+    const std::lock_guard lock(mutex_);
+    toward(rank, peer).gone = true;
+  }
+
+  void idle(int rank, std::chrono::nanoseconds at_most) {
+    std::unique_lock lock(mutex_);
+    Rank& own = of(rank);
+    own.changed.wait_for(lock, at_most, [&] {
+      return own.woken || !own.unsent.empty() || !own.on_the_way.empty() || !own.lost.empty();
+    });
+    own.woken = false;
+  }
+
+  void wake(int rank) {
+    const std::lock_guard lock(mutex_);
+    of(rank).woken = true;
+    of(rank).changed.notify_one();
+  }
+
+  std::uint64_t bytes_put(int rank, int peer) {
+    const std::lock_guard lock(mutex_);
+    return toward(rank, peer).bytes;
+  }
+
+  void cut_off(int rank, bool told) {
+    const std::lock_guard lock(mutex_);
+    of(rank).cut_off = true;
+    of(rank).on_the_way.clear();
+    for (int peer = 0; peer < static_cast<int>(ranks_.size()); ++peer) {
+      if (peer == rank) continue;
+      std::erase_if(of(peer).on_the_way, [&](const std::shared_ptr<Flight>& flight) {
+        return flight->source == rank && happens(512);
+      });
+      if (!told) continue;
+      of(peer).lost.push_back(rank);
+      of(peer).changed.notify_one();
+    }
+  }
+
+ private:
+  struct Flight {
+    int source = -1;
+    Chunk chunk;
+    std::optional<std::vector<std::byte>> bytes;  // Once they were read.
+  };
+  /// What one rank knows of a peer.
+  struct Toward {
+    int untaken = 0;
+    std::uint64_t bytes = 0;
+    bool gone = false;
+  };
+  struct Rank {
+    std::vector<std::byte*> regions;
+    std::vector<Toward> toward;
+    std::deque<std::shared_ptr<Flight>> unsent;      // of this rank
+    std::deque<std::shared_ptr<Flight>> on_the_way;  // to this rank
+    std::deque<int> lost;                            // peers of which it is to be told
+    bool cut_off = false;
+    bool woken = false;
+    std::condition_variable changed;
+  };
+
+  Rank& of(int rank) noexcept { return ranks_[static_cast<std::size_t>(rank)]; }
+  Toward& toward(int rank, int peer) noexcept {
+    return of(rank).toward[static_cast<std::size_t>(peer)];
+  }
+  bool happens(int probability) { return static_cast<int>(dice_() % 1024) < probability; }
+
+  std::byte* memory(int rank, Region region, std::uint64_t offset) noexcept {
+    return of(rank).regions[static_cast<std::size_t>(region)] + offset;
+  }
+
+  void read(Flight& flight) {
+    if (flight.bytes) return;
+    flight.bytes.emplace(flight.chunk.bytes);
+    if (flight.chunk.bytes == 0) return;
+    std::memcpy(flight.bytes->data(),
+                memory(flight.source, flight.chunk.from, flight.chunk.from_offset),
+                flight.chunk.bytes);
+  }
+
+  template <typename Queue>
+  auto pick(Queue& queue) {
+    const auto place =
+        queue.begin() +
+        (happens(adversity_.reorder) ? static_cast<std::ptrdiff_t>(dice_() % queue.size()) : 0);
+    auto picked = std::move(*place);
+    queue.erase(place);
+    return picked;
+  }
+
+  std::optional<Event> next_event(int rank) {
+    Rank& own = of(rank);
+    const std::size_t kinds[] = {own.unsent.size(), own.on_the_way.size(), own.lost.size()};
+    const std::size_t all = kinds[0] + kinds[1] + kinds[2];
+    if (all == 0) return std::nullopt;
+    const std::size_t which = dice_() % all;
+    Event event;
+    if (which < kinds[0]) {
+      const auto flight = pick(own.unsent);
+      read(*flight);  // After this event its memory may change.
+      event = {Event::Kind::sent, flight->chunk.peer, 0, flight->chunk.context};
+    } else if (which < kinds[0] + kinds[1]) {
+      const auto flight = pick(own.on_the_way);
+      read(*flight);
+      if (flight->chunk.bytes > 0) {
+        std::memcpy(memory(rank, flight->chunk.to, flight->chunk.to_offset), flight->bytes->data(),
+                    flight->chunk.bytes);
+      }
+      event = {Event::Kind::arrived, -1, flight->chunk.immediate, 0};
+    } else {
+      event = {Event::Kind::lost, pick(own.lost), 0, 0};
+      toward(rank, event.peer).gone = true;
+    }
+    return event;
+  }
+
+  const Adversity adversity_;
+  Traits traits_;
+  std::mutex mutex_;
+  std::mt19937_64 dice_;
+  std::vector<Rank> ranks_;
+};
+
+class MemoryFabric::Port final : public Endpoint {
+ public:
+  Port(std::shared_ptr<Network> network, int rank) : network_(std::move(network)), rank_(rank) {}
+
+  const Traits& traits() const noexcept override { return network_->traits(); }
+  Result<Region> add_region(std::byte* base, std::size_t /*bytes*/) override {
+    return network_->add_region(rank_, base);
+  }
+  Result<std::string> introduction() override { return network_->traits().provider; }
+  Status connect(int peer, std::string_view introduction) override {
+    if (introduction == network_->traits().provider) return {};
+    return {StatusCode::mismatch, "transport: rank " + std::to_string(rank_) +
+                                      " uses memory, rank " + std::to_string(peer) +
+                                      " something else"};
+  }
+  Posted put(const Chunk& chunk) override { return network_->put(rank_, chunk); }
+  std::size_t poll(std::span<Event> events) override { return network_->poll(rank_, events); }
+  void took(int peer, int chunks) override { network_->took(rank_, peer, chunks); }
+  void abandon(int peer) override { network_->abandon(rank_, peer); }
+  void idle(std::chrono::nanoseconds at_most) override { network_->idle(rank_, at_most); }
+  void wake() noexcept override { network_->wake(rank_); }
+  std::uint64_t bytes_put(int peer) const noexcept override {
+    return network_->bytes_put(rank_, peer);
+  }
+
+ private:
+  std::shared_ptr<Network> network_;
+  int rank_;
+};
+
+MemoryFabric::MemoryFabric(int ranks, const Adversity& adversity)
+    : network_(std::make_shared<Network>(ranks, adversity)) {}
+
+MemoryFabric::~MemoryFabric() = default;
+
+std::unique_ptr<Endpoint> MemoryFabric::endpoint(int rank) {
+  return std::make_unique<Port>(network_, rank);
+}
+
+void MemoryFabric::cut_off(int rank, bool told) {
+  network_->cut_off(rank, told);
+}
+
+}  // namespace sluice::transport

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace sluice::transport {
+
+/// What an immediate says:
+///   immediate := [use of the slot mod 16 : 4] [chunks - 1 : 8] [slot : 20]
+/// A message is the chunks of one use of one slot, and is counted by itself: a count that runs on
+/// from message to message would take early chunks of the next one for late ones of this
+/// (docs/transport.md).
+struct Signal {
+  static constexpr int kSlotBits = 20;
+  static constexpr int kChunksBits = 8;
+  static constexpr int kSlotsMax = 1 << kSlotBits;
+  static constexpr int kChunksMax = 1 << kChunksBits;
+  static constexpr std::uint32_t kUses = 16;
+
+  int slot = 0;
+  int chunks = 1;         ///< Of the whole message.
+  std::uint32_t use = 0;  ///< mod kUses
+
+  constexpr std::uint32_t encode() const noexcept {
+    return use % kUses << (kSlotBits + kChunksBits) |
+           static_cast<std::uint32_t>(chunks - 1) << kSlotBits | static_cast<std::uint32_t>(slot);
+  }
+  static constexpr Signal decode(std::uint32_t immediate) noexcept {
+    return {static_cast<int>(immediate % kSlotsMax),
+            static_cast<int>(immediate >> kSlotBits) % kChunksMax + 1,
+            immediate >> (kSlotBits + kChunksBits)};
+  }
+};
+
+/// Which messages have come, by slot. A slot is used again only when its message was taken and the
+/// sender knows that, so at most one use of it is on its way: a chunk of another use is one of a
+/// sender that was given up in the meantime, and is dropped.
+class Arrivals {
+ public:
+  explicit Arrivals(int slots) : slots_(static_cast<std::size_t>(slots)) {}
+
+  /// Notes a chunk. The slot, if its message is complete now.
+  std::optional<int> note(std::uint32_t immediate) noexcept;
+  /// The message of a slot was read: the next use may come.
+  void take(int slot) noexcept;
+  /// Drops what has come of the slot's present use, and awaits `use`: its sender is another one now.
+  void restart(int slot, std::uint32_t use) noexcept;
+
+ private:
+  struct Slot {
+    std::uint32_t use = 0;   // awaited
+    std::uint32_t seen = 0;  // chunks of it
+  };
+  Slot& at(int slot) noexcept { return slots_[static_cast<std::size_t>(slot)]; }
+
+  std::vector<Slot> slots_;
+};
+
+}  // namespace sluice::transport

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "sluice/status.hpp"
+
+/// Between nodes: chunks are put into a peer's memory, each with an immediate that arrives after it.
+/// Nothing about experts. docs/transport.md has the argument why data is there when its immediate is.
+namespace sluice::transport {
+
+/// How the peer learns that a chunk is there.
+enum class SignalMode : std::uint8_t {
+  immediate,  ///< The immediate travels with the write.
+  ordered,    ///< A word is written behind the chunk, on a wire that keeps the order of writes.
+  serial,     ///< A word is written once the provider says that the chunk was delivered.
+};
+std::string_view to_string(SignalMode mode) noexcept;
+
+/// What an endpoint is: for the log, and for what ranks compare before they begin.
+struct Traits {
+  std::string provider;  ///< "net", "tcp;ofi_rxm", "memory", ...
+  SignalMode signals = SignalMode::immediate;
+  int rails = 1;
+  std::size_t put_bytes_max = 0;
+  /// Chunks that one peer may have been sent and not yet taken.
+  int window = 0;
+};
+
+/// Memory of this rank from which chunks are put, or into which peers put them: a number, counted
+/// from 0 in the order of add_region, by which peers name it too.
+using Region = int;
+
+/// A piece of this rank's memory, for a place in a peer's. With no bytes: the immediate alone.
+struct Chunk {
+  int peer = -1;
+  Region from = -1;
+  std::uint64_t from_offset = 0;
+  Region to = -1;  ///< Of the peer's.
+  std::uint64_t to_offset = 0;
+  std::uint32_t bytes = 0;  ///< At most Traits::put_bytes_max.
+  std::uint32_t immediate = 0;
+  std::uint64_t context = 0;  ///< Comes back with the chunk's `sent` event.
+};
+
+enum class Posted : std::uint8_t {
+  yes,
+  busy,  ///< Not now: a queue is full, or the peer's window. Again after a poll.
+  gone,  ///< The peer is lost or abandoned: the chunk is dropped, and no event tells of it.
+};
+
+struct Event {
+  enum class Kind : std::uint8_t {
+    sent,     ///< The chunk's memory may be overwritten. Not: it has arrived.
+    arrived,  ///< The immediate's chunk can be read. In any order.
+    lost,     ///< The provider gave the peer up. What has arrived of it stays.
+  };
+  Kind kind = Kind::sent;
+  int peer = -1;                ///< sent, lost
+  std::uint32_t immediate = 0;  ///< arrived
+  std::uint64_t context = 0;    ///< sent
+};
+
+/// One rank's end. All calls are made by one thread, the rank's progress thread, but wake(). None of
+/// them waits, but idle(). Nothing moves while nobody polls.
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+
+  virtual const Traits& traits() const noexcept = 0;
+
+  /// Before introduction(). The memory stays the caller's, and valid as long as the endpoint.
+  virtual Result<Region> add_region(std::byte* base, std::size_t bytes) = 0;
+  /// What peers need to know of this rank.
+  virtual Result<std::string> introduction() = 0;
+  /// Of every peer, before anything is put by either side. `mismatch` if the peer uses another
+  /// provider, mode or number of rails.
+  virtual Status connect(int peer, std::string_view introduction) = 0;
+
+  /// Region, offsets and bytes are the caller's to keep in bounds.
+  virtual Posted put(const Chunk& chunk) = 0;
+  /// What has happened since, at most events.size(); 0: nothing.
+  virtual std::size_t poll(std::span<Event> events) = 0;
+  /// So many chunks of the peer have arrived and been accounted for: it may send as many more.
+  virtual void took(int peer, int chunks) = 0;
+  /// Nothing more is put to the peer, and nothing of it is awaited.
+  virtual void abandon(int peer) = 0;
+
+  /// Sleeps until there may be something to poll, wake() was called since the last idle(), or the
+  /// time is over.
+  virtual void idle(std::chrono::nanoseconds at_most) = 0;
+  /// By any thread.
+  virtual void wake() noexcept = 0;
+
+  /// Bytes of chunks that were put to a peer by now.
+  virtual std::uint64_t bytes_put(int peer) const noexcept = 0;
+};
+
+}  // namespace sluice::transport

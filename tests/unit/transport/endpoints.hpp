@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/memory_fabric.hpp"
+#include "transport/transport.hpp"
+
+namespace sluice::transport {
+
+/// One way to join ranks of this process, and how it is called.
+struct Kind {
+  std::string name;
+  std::string provider;  // "memory", or libfabric's
+  SignalMode signals = SignalMode::immediate;
+  int rails = 1;
+};
+std::vector<Kind> all_kinds();
+
+/// A region of every rank, and its endpoint.
+struct Joined {
+  std::optional<MemoryFabric> fabric;
+  std::vector<std::vector<std::byte>> memory;  // Region 0 of each rank.
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+};
+
+/// Null, and `why_not`, where this machine does not have the provider.
+std::unique_ptr<Joined> join(const Kind& kind, int ranks, std::size_t bytes, int window,
+                             std::uint64_t seed, std::string& why_not);
+
+}  // namespace sluice::transport

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+//
+// The fabric keeps its contract, and is as bad as it may be: what is wrong on some network is found
+// on it. Ranks take turns in one thread, so that a seed is a schedule.
+#include "transport/memory_fabric.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "unit/transport/talker.hpp"
+
+namespace sluice::transport {
+namespace {
+
+/// Ranks that talk to each other, one step of each after the other.
+class Round {
+ public:
+  Round(int ranks, int messages, const Adversity& adversity, Scheme scheme)
+      : fabric_(ranks, adversity) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      memory_.emplace_back(Talker::memory_bytes(ranks));
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      endpoints_.push_back(fabric_.endpoint(rank));
+      auto& memory = memory_[static_cast<std::size_t>(rank)];
+      EXPECT_TRUE(endpoints_.back()->add_region(memory.data(), memory.size()).ok());
+      talkers_.emplace_back(*endpoints_.back(), memory, rank, ranks, messages, scheme);
+    }
+  }
+
+  MemoryFabric& fabric() { return fabric_; }
+  Talker& talker(int rank) { return talkers_[static_cast<std::size_t>(rank)]; }
+
+  bool run(int steps_max, const std::set<int>& silent = {}) {
+    for (int step = 0; step < steps_max; ++step) {
+      bool all = true;
+      for (int rank = 0; rank < static_cast<int>(talkers_.size()); ++rank) {
+        if (silent.contains(rank)) continue;
+        all = talker(rank).step(silent) && all;
+      }
+      if (all) return true;
+    }
+    return false;
+  }
+  std::int64_t wrong() const {
+    std::int64_t sum = 0;
+    for (const Talker& talker : talkers_) sum += talker.wrong();
+    return sum;
+  }
+
+ private:
+  MemoryFabric fabric_;
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;
+  std::vector<Talker> talkers_;
+};
+
+constexpr int kStepsMax = 200'000;
+
+TEST(MemoryFabric, BringsEveryMessageWholeWithAThousandSeeds) {
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+    Adversity adversity;
+    adversity.seed = seed;
+    adversity.window = 4 + static_cast<int>(seed % 60);
+    Round round(3, 20, adversity, Scheme::per_message);
+    ASSERT_TRUE(round.run(kStepsMax)) << "seed " << seed;
+    ASSERT_EQ(round.wrong(), 0) << "seed " << seed;
+  }
+}
+
+TEST(MemoryFabric, BringsEveryMessageInOrderToo) {
+  Adversity adversity;
+  adversity.reorder = adversity.delay = adversity.refusal = adversity.late_read = 0;
+  for (const Scheme scheme : {Scheme::per_message, Scheme::running_count, Scheme::last_chunk}) {
+    Round round(3, 50, adversity, scheme);
+    ASSERT_TRUE(round.run(kStepsMax));
+    EXPECT_EQ(round.wrong(), 0);
+  }
+}
+
+// A running count takes early chunks of later messages for late ones of the first.
+TEST(MemoryFabric, FindsARunningCountPerChannel) {
+  std::int64_t wrong = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Adversity adversity;
+    adversity.seed = seed;
+    Round round(2, 50, adversity, Scheme::running_count);
+    round.run(20'000);
+    wrong += round.wrong();
+  }
+  EXPECT_GT(wrong, 100);
+}
+
+TEST(MemoryFabric, FindsAnImmediateOnTheLastChunkOnly) {
+  std::int64_t wrong = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Adversity adversity;
+    adversity.seed = seed;
+    Round round(2, 50, adversity, Scheme::last_chunk);
+    round.run(20'000);
+    wrong += round.wrong();
+  }
+  EXPECT_GT(wrong, 100);
+}
+
+// The memory of a chunk belongs to the fabric until it says `sent`.
+TEST(MemoryFabric, ReadsMemoryLate) {
+  Adversity adversity;
+  adversity.reorder = adversity.delay = adversity.refusal = 0;
+  adversity.late_read = 1024;
+  MemoryFabric fabric(2, adversity);
+  const auto source = fabric.endpoint(0);
+  const auto target = fabric.endpoint(1);
+  std::array<std::byte, 8> from{};
+  std::array<std::byte, 8> to{};
+  ASSERT_TRUE(source->add_region(from.data(), from.size()).ok());
+  ASSERT_TRUE(target->add_region(to.data(), to.size()).ok());
+  Chunk chunk;
+  chunk.peer = 1;
+  chunk.from = chunk.to = 0;
+  chunk.bytes = 8;
+  ASSERT_EQ(source->put(chunk), Posted::yes);
+  from[3] = std::byte{9};
+  std::array<Event, 1> events;
+  ASSERT_EQ(target->poll(events), 1U);
+  EXPECT_EQ(to[3], std::byte{9});
+}
+
+TEST(MemoryFabric, TellsOfALostPeerAndTheOthersGoOn) {
+  for (const bool told : {true, false}) {
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+      Adversity adversity;
+      adversity.seed = seed;
+      Round round(3, 30, adversity, Scheme::per_message);
+      round.run(static_cast<int>(seed) * 4);
+      round.fabric().cut_off(1, told);
+      ASSERT_TRUE(round.run(kStepsMax, {1})) << "seed " << seed;
+      ASSERT_EQ(round.wrong(), 0) << "seed " << seed;
+      if (!told) {
+        EXPECT_TRUE(round.talker(0).lost().empty());
+      }
+      for (int step = 0; told && step < 1000; ++step) {
+        round.talker(0).keep_polling();
+        round.talker(2).keep_polling();
+      }
+      if (told) {
+        EXPECT_TRUE(round.talker(0).lost().contains(1));
+        EXPECT_TRUE(round.talker(2).lost().contains(1));
+      }
+    }
+  }
+}
+
+// One thread: the seed decides everything.
+TEST(MemoryFabric, RepeatsItselfWithTheSameSeed) {
+  const auto steps = [](std::uint64_t seed) {
+    Adversity adversity;
+    adversity.seed = seed;
+    Round round(3, 10, adversity, Scheme::per_message);
+    int count = 0;
+    while (!round.run(1)) ++count;
+    return count;
+  };
+  EXPECT_EQ(steps(5), steps(5));
+}
+
+}  // namespace
+}  // namespace sluice::transport

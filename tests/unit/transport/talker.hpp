@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <set>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "transport/message.hpp"
+#include "transport/transport.hpp"
+
+namespace sluice::transport {
+
+/// How a receiver finds out that a message is complete. All but the first are wrong on a network
+/// that keeps no order.
+enum class Scheme : std::uint8_t { per_message, running_count, last_chunk };
+
+/// One rank that sends messages of several chunks to all others, in slots that are used again when
+/// the receiver has given them back, and checks what it gets. What a message holds follows from its
+/// source, target and number.
+class Talker {
+ public:
+  static constexpr int kSlots = 3;  // On their way from one rank to another.
+  static constexpr std::size_t kChunkBytes = 1536;
+  static constexpr int kChunks = 5;  // At most, of a message.
+  static constexpr std::size_t kSlotBytes = kChunkBytes * kChunks;
+
+  static std::size_t memory_bytes(int ranks) {
+    return 2 * static_cast<std::size_t>(ranks) * kSlots * kSlotBytes;
+  }
+
+  Talker(Endpoint& endpoint, std::vector<std::byte>& memory, int rank, int ranks, int messages,
+         Scheme scheme, bool idles = false)
+      : endpoint_(endpoint),
+        memory_(memory),
+        rank_(rank),
+        ranks_(ranks),
+        messages_(messages),
+        scheme_(scheme),
+        idles_(idles),
+        arrivals_(2 * ranks * kSlots),
+        peers_(static_cast<std::size_t>(ranks)) {}
+
+  /// Until all has been sent, received and given back.
+  bool run(base::Deadline deadline) {
+    while (!step({})) {
+      if (deadline.expired()) return false;
+    }
+    return true;
+  }
+  /// Some of it. Whether all is done, but for what concerns ranks of `silent`.
+  bool step(const std::set<int>& silent) {
+    bool moved = false;
+    for (int peer = 0; peer < ranks_; ++peer) {
+      if (peer != rank_) moved = send(peer) || moved;
+    }
+    moved = receive() || moved;
+    if (done(silent)) return true;
+    if (!moved && idles_) endpoint_.idle(std::chrono::microseconds(50));
+    return false;
+  }
+  /// For ranks that are done: until all of them are.
+  void keep_polling() { receive(); }
+
+  std::int64_t wrong() const { return wrong_; }
+  const std::set<int>& lost() const { return lost_; }
+  std::uint64_t bytes_sent(int peer) const { return of(peer).bytes; }
+
+ private:
+  struct Peer {
+    int sent = 0;      // messages
+    int returned = 0;  // slots that were given back
+    int received = 0;
+    std::array<bool, kSlots> in_use{};
+    std::array<int, kSlots> message{};            // awaited in the slot, of that peer
+    std::array<std::uint32_t, kSlots> returns{};  // of the peer's slots
+    std::deque<Chunk> queue;
+    std::uint64_t bytes = 0;
+    int chunks_seen = 0;  // running_count
+  };
+  Peer& of(int peer) { return peers_[static_cast<std::size_t>(peer)]; }
+  const Peer& of(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
+
+  static std::uint32_t mix(int source, int target, int message, int salt) {
+    std::uint32_t x =
+        static_cast<std::uint32_t>(((source * 31 + target) * 8191 + message) * 127 + salt);
+    x ^= x >> 16;
+    x *= 0x7feb352dU;
+    x ^= x >> 15;
+    x *= 0x846ca68bU;
+    return x ^ (x >> 16);
+  }
+  static int chunks_of(int source, int target, int message) {
+    return 1 + static_cast<int>(mix(source, target, message, 1) % kChunks);
+  }
+  static std::size_t bytes_of(int source, int target, int message, int chunk) {
+    return mix(source, target, message, 2 + chunk) % kChunkBytes;  // 0: the immediate alone
+  }
+  static void fill(std::byte* out, std::size_t bytes, std::uint32_t seed) {
+    for (std::size_t i = 0; i < bytes; ++i) {
+      out[i] = static_cast<std::byte>((seed + i * 0x9e3779b1U) >> 24);
+    }
+  }
+
+  std::size_t out_offset(int peer, int slot) const {
+    return (static_cast<std::size_t>(peer) * kSlots + static_cast<std::size_t>(slot)) * kSlotBytes;
+  }
+  std::size_t in_offset(int peer, int slot) const {
+    return out_offset(ranks_, 0) + out_offset(peer, slot);
+  }
+  // Slots of messages: by source; behind them slots that are given back: by receiver.
+  static int slot_number(int source, int slot) { return source * kSlots + slot; }
+  int return_number(int receiver, int slot) const { return (ranks_ + receiver) * kSlots + slot; }
+
+  bool done(const std::set<int>& silent) const {
+    for (int peer = 0; peer < ranks_; ++peer) {
+      if (peer == rank_ || silent.contains(peer)) continue;
+      const Peer& p = of(peer);
+      if (p.returned < messages_ || p.received < messages_ || !p.queue.empty()) return false;
+    }
+    return true;
+  }
+
+  bool send(int target) {
+    Peer& peer = of(target);
+    while (peer.sent < messages_ && !peer.in_use[static_cast<std::size_t>(peer.sent % kSlots)]) {
+      post(target, peer.sent++);
+    }
+    bool moved = false;
+    while (!peer.queue.empty()) {
+      const Posted posted = endpoint_.put(peer.queue.front());
+      if (posted == Posted::busy) break;
+      if (posted == Posted::gone) {
+        peer.queue.clear();
+        break;
+      }
+      peer.bytes += peer.queue.front().bytes;
+      peer.queue.pop_front();
+      moved = true;
+    }
+    return moved;
+  }
+
+  void post(int target, int message) {
+    Peer& peer = of(target);
+    const int slot = message % kSlots;
+    peer.in_use[static_cast<std::size_t>(slot)] = true;
+    const int chunks = chunks_of(rank_, target, message);
+    const std::uint32_t immediate =
+        Signal{slot_number(rank_, slot), chunks, static_cast<std::uint32_t>(message / kSlots)}
+            .encode();
+    for (int i = 0; i < chunks; ++i) {
+      Chunk chunk;
+      chunk.peer = target;
+      chunk.from = chunk.to = 0;
+      chunk.from_offset = out_offset(target, slot) + static_cast<std::size_t>(i) * kChunkBytes;
+      chunk.to_offset = in_offset(rank_, slot) + static_cast<std::size_t>(i) * kChunkBytes;
+      chunk.bytes = static_cast<std::uint32_t>(bytes_of(rank_, target, message, i));
+      chunk.immediate = immediate;
+      fill(&memory_[chunk.from_offset], chunk.bytes, mix(rank_, target, message, 100 + i));
+      peer.queue.push_back(chunk);
+      if (scheme_ == Scheme::last_chunk && i + 1 < chunks) {
+        peer.queue.back().immediate = Signal{Signal::kSlotsMax - 1 - rank_, 1, 0}.encode();
+      }
+    }
+  }
+
+  bool receive() {
+    std::array<Event, 8> events;
+    const std::size_t count = endpoint_.poll(events);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (events[i].kind == Event::Kind::lost) lost_.insert(events[i].peer);
+      if (events[i].kind == Event::Kind::arrived) arrived(events[i].immediate);
+    }
+    return count > 0;
+  }
+
+  void arrived(std::uint32_t immediate) {
+    const int number = Signal::decode(immediate).slot;
+    if (number >= 2 * ranks_ * kSlots) {  // last_chunk: of another chunk
+      endpoint_.took(Signal::kSlotsMax - 1 - number, 1);
+      return;
+    }
+    const int source = number / kSlots % ranks_;
+    endpoint_.took(source, 1);
+    if (number >= ranks_ * kSlots) {
+      if (!arrivals_.note(immediate)) return;
+      arrivals_.take(number);
+      of(source).in_use[static_cast<std::size_t>(number % kSlots)] = false;
+      ++of(source).returned;
+      return;
+    }
+    if (scheme_ == Scheme::running_count) return count_on(source);
+    if (scheme_ == Scheme::last_chunk) return complete(source, number % kSlots);
+    if (!arrivals_.note(immediate)) return;
+    arrivals_.take(number);
+    complete(source, number % kSlots);
+  }
+
+  // Complete when as many chunks have come as all messages up to this have.
+  void count_on(int source) {
+    Peer& peer = of(source);
+    ++peer.chunks_seen;
+    int needed = 0;
+    for (int message = 0; message < messages_; ++message) {
+      needed += chunks_of(source, rank_, message);
+      if (needed > peer.chunks_seen) return;
+      if (message >= peer.received) complete(source, message % kSlots);
+    }
+  }
+
+  // Checks a message, spoils what it left, and gives the slot back.
+  void complete(int source, int slot) {
+    Peer& peer = of(source);
+    int& uses = peer.message[static_cast<std::size_t>(slot)];
+    const int message = uses++ * kSlots + slot;
+    std::array<std::byte, kChunkBytes> expected;
+    bool right = message < messages_;
+    for (int i = 0; right && i < chunks_of(source, rank_, message); ++i) {
+      const std::size_t bytes = bytes_of(source, rank_, message, i);
+      std::byte* const at =
+          &memory_[in_offset(source, slot) + static_cast<std::size_t>(i) * kChunkBytes];
+      fill(expected.data(), bytes, mix(source, rank_, message, 100 + i));
+      right = std::memcmp(at, expected.data(), bytes) == 0;
+      std::memset(at, 0x5a, bytes);
+    }
+    if (!right) ++wrong_;
+    ++peer.received;
+    Chunk give_back;
+    give_back.peer = source;
+    std::uint32_t& use = peer.returns[static_cast<std::size_t>(slot)];
+    give_back.immediate = Signal{return_number(rank_, slot), 1, use++}.encode();
+    peer.queue.push_back(give_back);
+  }
+
+  Endpoint& endpoint_;
+  std::vector<std::byte>& memory_;
+  int rank_;
+  int ranks_;
+  int messages_;
+  Scheme scheme_;
+  bool idles_;
+  Arrivals arrivals_;
+  std::vector<Peer> peers_;
+  std::int64_t wrong_ = 0;
+  std::set<int> lost_;
+};
+
+}  // namespace sluice::transport
