@@ -70,26 +70,6 @@ class Pair {
   std::array<Side, 2> sides_;
 };
 
-/// Puts a chunk to the other side, and polls until it can: how many chunks arrived meanwhile.
-int put(Endpoint& endpoint, int peer, std::size_t offset, std::size_t bytes) {
-  Chunk chunk;
-  chunk.peer = peer;
-  chunk.from = chunk.to = 0;
-  chunk.from_offset = chunk.to_offset = offset;
-  chunk.bytes = static_cast<std::uint32_t>(bytes);
-  std::array<Event, 16> events;
-  int arrived = 0;
-  while (endpoint.put(chunk) != Posted::yes) {
-    const std::size_t count = endpoint.poll(events);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (events[i].kind == Event::Kind::arrived) ++arrived;
-    }
-    if (arrived > 0) endpoint.took(peer, arrived);
-    if (count == 0) std::this_thread::yield();
-  }
-  return arrived;
-}
-
 int take_arrivals(Endpoint& endpoint, int peer) {
   std::array<Event, 16> events;
   int arrived = 0;
@@ -98,6 +78,18 @@ int take_arrivals(Endpoint& endpoint, int peer) {
     if (events[i].kind == Event::Kind::arrived) ++arrived;
   }
   if (arrived > 0) endpoint.took(peer, arrived);
+  return arrived;
+}
+
+/// Puts a chunk to the other side, and polls until it can: how many chunks arrived meanwhile.
+int put(Endpoint& endpoint, int peer, std::size_t offset, std::size_t bytes) {
+  Chunk chunk;
+  chunk.peer = peer;
+  chunk.from = chunk.to = 0;
+  chunk.from_offset = chunk.to_offset = offset;
+  chunk.bytes = static_cast<std::uint32_t>(bytes);
+  int arrived = 0;
+  while (endpoint.put(chunk) == Posted::busy) arrived += take_arrivals(endpoint, peer);
   return arrived;
 }
 

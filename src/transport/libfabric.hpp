@@ -12,15 +12,15 @@ namespace sluice::transport {
 
 /// How to open an endpoint of libfabric. Equal on all ranks, but for `address`.
 struct LibfabricSettings {
-  /// Taken in this order, the first that is there. Empty: efa-direct, efa, cxi, verbs;ofi_rxm, tcp,
-  /// net, tcp;ofi_rxm. ("net" of libfabric 1.17 is "tcp" of later ones.)
+  /// Taken in this order, the first that is there. Empty: efa, cxi, verbs;ofi_rxm, tcp, net,
+  /// tcp;ofi_rxm. ("net" of libfabric 1.17 is "tcp" of later ones.)
   std::vector<std::string> providers;
   /// Not given: the first of immediate, ordered, serial that the provider can do.
   std::optional<SignalMode> signals;
   /// Endpoints of this rank, over which its chunks go in turn. 1 to 8.
   int rails = 1;
-  /// Host name or address of the interface to use. Empty: an address that other hosts can reach, if
-  /// there is one.
+  /// Host name or address of the interface to use. Empty: the first that is neither loopback nor
+  /// link-local, if there is one.
   std::string address;
   /// Traits::window.
   int window = 256;

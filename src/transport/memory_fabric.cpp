@@ -64,7 +64,11 @@ class MemoryFabric::Network {
 
   void took(int rank, int peer, int chunks) {
     const std::lock_guard lock(mutex_);
-    toward(peer, rank).untaken -= chunks;
+    Toward& source = toward(rank, peer);
+    source.owed += chunks;
+    // In portions, as an endpoint of libfabric tells of them.
+    if (source.owed < std::max(1, adversity_.window / 4)) return;
+    toward(peer, rank).untaken -= std::exchange(source.owed, 0);
   }
 
   void abandon(int rank, int peer) {
@@ -92,6 +96,19 @@ class MemoryFabric::Network {
     return toward(rank, peer).bytes;
   }
 
+  /// The rank's memory is about to go.
+  void close(int rank) {
+    const std::lock_guard lock(mutex_);
+    for (Rank& peer : ranks_) {
+      for (const std::shared_ptr<Flight>& flight : peer.on_the_way) {
+        if (flight->source == rank) read(*flight);
+      }
+    }
+    of(rank).unsent.clear();
+    of(rank).on_the_way.clear();
+    of(rank).cut_off = true;
+  }
+
   void cut_off(int rank, bool told) {
     const std::lock_guard lock(mutex_);
     of(rank).cut_off = true;
@@ -115,7 +132,8 @@ class MemoryFabric::Network {
   };
   /// What one rank knows of a peer.
   struct Toward {
-    int untaken = 0;
+    int untaken = 0;  // Of this rank's chunks; and the peer's that it was not told of yet.
+    int owed = 0;
     std::uint64_t bytes = 0;
     bool gone = false;
   };
@@ -170,6 +188,7 @@ class MemoryFabric::Network {
       const auto flight = pick(own.unsent);
       read(*flight);  // After this event its memory may change.
       event = {Event::Kind::sent, flight->chunk.peer, 0, flight->chunk.context};
+      if (toward(rank, event.peer).gone) return next_event(rank);
     } else if (which < kinds[0] + kinds[1]) {
       const auto flight = pick(own.on_the_way);
       read(*flight);
@@ -180,7 +199,7 @@ class MemoryFabric::Network {
       event = {Event::Kind::arrived, -1, flight->chunk.immediate, 0};
     } else {
       event = {Event::Kind::lost, pick(own.lost), 0, 0};
-      toward(rank, event.peer).gone = true;
+      if (std::exchange(toward(rank, event.peer).gone, true)) return next_event(rank);
     }
     return event;
   }
@@ -195,6 +214,9 @@ class MemoryFabric::Network {
 class MemoryFabric::Port final : public Endpoint {
  public:
   Port(std::shared_ptr<Network> network, int rank) : network_(std::move(network)), rank_(rank) {}
+  ~Port() override { network_->close(rank_); }
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
 
   const Traits& traits() const noexcept override { return network_->traits(); }
   Result<Region> add_region(std::byte* base, std::size_t /*bytes*/) override {

@@ -28,7 +28,9 @@ struct Traits {
   SignalMode signals = SignalMode::immediate;
   int rails = 1;
   std::size_t put_bytes_max = 0;
-  /// Chunks that one peer may have been sent and not yet taken.
+  /// Chunks that one peer may have been sent and not yet taken. It learns of took() in portions of up
+  /// to a quarter of this: who waits for more chunks than three quarters before it calls took()
+  /// waits for ever.
   int window = 0;
 };
 
@@ -56,9 +58,10 @@ enum class Posted : std::uint8_t {
 
 struct Event {
   enum class Kind : std::uint8_t {
-    sent,     ///< The chunk's memory may be overwritten. Not: it has arrived.
-    arrived,  ///< The immediate's chunk can be read. In any order.
-    lost,     ///< The provider gave the peer up. What has arrived of it stays.
+    sent,     ///< The chunk's memory may be overwritten. Not: it has arrived. None comes for a peer
+              ///< that is lost or abandoned; memory of chunks to it may still be read.
+    arrived,  ///< The immediate's chunk can be read. In any order; of a peer that is gone, too.
+    lost,     ///< The provider gave the peer up. Once, and not after abandon().
   };
   Kind kind = Kind::sent;
   int peer = -1;                ///< sent, lost
@@ -88,11 +91,11 @@ class Endpoint {
   virtual std::size_t poll(std::span<Event> events) = 0;
   /// So many chunks of the peer have arrived and been accounted for: it may send as many more.
   virtual void took(int peer, int chunks) = 0;
-  /// Nothing more is put to the peer, and nothing of it is awaited.
+  /// Nothing more is put to the peer.
   virtual void abandon(int peer) = 0;
 
-  /// Sleeps until there may be something to poll, wake() was called since the last idle(), or the
-  /// time is over.
+  /// Sleeps until wake() was called since the last idle(), there may be something to poll, or the time
+  /// is over; or for less, where the provider cannot tell (libfabric: 100 us).
   virtual void idle(std::chrono::nanoseconds at_most) = 0;
   /// By any thread.
   virtual void wake() noexcept = 0;

@@ -22,6 +22,7 @@ namespace {
 constexpr std::uint32_t kIntroductionVersion = 1;
 constexpr int kRailsMax = 8;
 constexpr std::size_t kBatch = 16;
+constexpr int kErrorsAtOnce = 1024;
 constexpr std::size_t kPutBytesMax = std::size_t{1} << 30;
 // A provider's own descriptor would wake us in time, but 1.17's `net` has one that is always ready.
 constexpr std::chrono::nanoseconds kNap{100'000};
@@ -42,11 +43,12 @@ Result<std::unique_ptr<Endpoint>> open_libfabric(int rank, int ranks,
 }
 
 LibfabricEndpoint::LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
-                                     base::Descriptor wake)
+                                     std::uint64_t tell_flags, base::Descriptor wake)
     : library_(library),
       rank_(rank),
       traits_(std::move(traits)),
-      desk_(traits_.rails, ranks, traits_.window),
+      tell_flags_(tell_flags),
+      desk_(traits_.rails, ranks, in_words() ? traits_.window : 0),
       wake_(std::move(wake)),
       peers_(static_cast<std::size_t>(ranks)) {}
 
@@ -74,10 +76,13 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open(int rank, int ranks,
   traits.window = settings.window;
   traits.put_bytes_max = std::min({info.ep_attr->max_msg_size, kPutBytesMax});
   if (traits.signals == SignalMode::ordered) {
-    traits.put_bytes_max = std::min(traits.put_bytes_max, info.ep_attr->max_order_waw_size);
+    // In order are those below it.
+    traits.put_bytes_max = std::min(traits.put_bytes_max, info.ep_attr->max_order_waw_size - 1);
   }
   std::unique_ptr<LibfabricEndpoint> endpoint(
-      new LibfabricEndpoint(**library, rank, ranks, std::move(traits), std::move(wake)));
+      new LibfabricEndpoint(**library, rank, ranks, std::move(traits),
+                            in_order(info) ? 0 : FI_DELIVERY_COMPLETE, std::move(wake)));
+  // What all peers may have on their way, tells not counted: they raise no entry here.
   const std::size_t arrivals =
       static_cast<std::size_t>(ranks) * static_cast<std::size_t>(settings.window);
   for (int i = 0; i < settings.rails; ++i) {
@@ -87,11 +92,6 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open(int rank, int ranks,
     if (!desk.ok()) return desk.status();
     endpoint->rails_.push_back(std::move(*rail));
   }
-  const std::size_t posts = info.tx_attr->size * static_cast<std::size_t>(settings.rails);
-  for (std::size_t i = 0; i < posts; ++i) {
-    endpoint->posts_.emplace_back();
-    endpoint->free_posts_.push_back(&endpoint->posts_.back());
-  }
   base::log_info("rank {}: libfabric {}.{}, provider {} on {}, signals '{}', {} rails", rank,
                  FI_MAJOR((*library)->version()), FI_MINOR((*library)->version()),
                  endpoint->traits_.provider, info.domain_attr->name,
@@ -100,9 +100,11 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open(int rank, int ranks,
 }
 
 Result<Region> LibfabricEndpoint::add_region(std::byte* base, std::size_t bytes) {
-  for (const auto& rail : rails_) {
-    const Result<int> memory = rail->add_memory(base, bytes);
-    if (!memory.ok()) return memory.status();
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    const Result<int> memory = rail(i).add_memory(base, bytes);
+    if (memory.ok()) continue;
+    while (i-- > 0) rail(i).drop_last_memory();
+    return memory.status();
   }
   regions_.push_back(base);
   return static_cast<Region>(regions_.size()) - 1;
@@ -173,27 +175,54 @@ Status LibfabricEndpoint::connect(int peer, std::string_view introduction) {
   return {};
 }
 
+LibfabricEndpoint::Post* LibfabricEndpoint::new_post(Post::Kind kind, int peer) {
+  if (free_posts_.empty()) {
+    // As many as are under way at once; posts to peers that fell silent never come back.
+    posts_.emplace_back();
+    free_posts_.push_back(&posts_.back());
+  }
+  Post* const post = free_posts_.back();
+  free_posts_.pop_back();
+  post->kind = kind;
+  post->peer = peer;
+  return post;
+}
+
+Posted LibfabricEndpoint::write(Rail::Write& write, std::size_t rail_number, Post* post) {
+  write.peer = of(post->peer).paths[rail_number].address;
+  write.context = &post->context;
+  const long error = rail(rail_number).write(write);
+  if (error == 0) return Posted::yes;
+  release(post);
+  if (error == -FI_EAGAIN) return Posted::busy;
+  lose(post->peer, error);
+  return Posted::gone;
+}
+
+bool LibfabricEndpoint::may_put(int peer) {
+  Peer& known = of(peer);
+  const auto window = static_cast<std::uint64_t>(traits_.window);
+  if (known.posted - known.seen_taken < window) return true;
+  // The larger: where the wire keeps no order, an old word may lie over a newer one for a while.
+  known.seen_taken = std::max(known.seen_taken, desk_.load(desk_.taken(peer)));
+  return known.posted - known.seen_taken < window;
+}
+
 Posted LibfabricEndpoint::put(const Chunk& chunk) {
   Peer& peer = of(chunk.peer);
   if (peer.gone) return Posted::gone;
-  const std::uint64_t taken = desk_.load(desk_.taken_offset(chunk.peer));
-  if (peer.posted - taken >= static_cast<std::uint64_t>(traits_.window)) return Posted::busy;
   const std::size_t rail_number = peer.next_path;
   Path& path = peer.paths[rail_number];
-  if (!path.words.empty() || free_posts_.empty()) return Posted::busy;
+  if (!may_put(chunk.peer) || !path.signals.empty()) return Posted::busy;
 
   if (chunk.bytes == 0 && in_words()) {
-    signal(chunk.peer, rail_number, chunk.immediate);
     ready_.push_back({Event::Kind::sent, chunk.peer, 0, chunk.context});
+    signal(chunk.peer, rail_number, chunk.immediate);
   } else {
-    Post* const post = free_posts_.back();
-    post->peer = chunk.peer;
-    post->rail = static_cast<int>(rail_number);
+    Post* const post = new_post(Post::Kind::chunk, chunk.peer);
     post->immediate = chunk.immediate;
     post->user = chunk.context;
     Rail::Write write;
-    write.peer = path.address;
-    write.context = &post->context;
     write.bytes = chunk.bytes;
     write.flags = in_words() ? 0 : FI_REMOTE_CQ_DATA;
     if (traits_.signals == SignalMode::serial) write.flags = FI_DELIVERY_COMPLETE;
@@ -209,13 +238,8 @@ Posted LibfabricEndpoint::put(const Chunk& chunk) {
     }
     write.to = to.base;
     write.key = to.key;
-    const long error = rail(rail_number).write(write);
-    if (error == -FI_EAGAIN) return Posted::busy;
-    if (error != 0) {
-      lose(chunk.peer);
-      return Posted::gone;
-    }
-    free_posts_.pop_back();
+    const Posted posted = this->write(write, rail_number, post);
+    if (posted != Posted::yes) return posted;
     // Behind the chunk on the same endpoint, which keeps the order of writes.
     if (traits_.signals == SignalMode::ordered) signal(chunk.peer, rail_number, chunk.immediate);
   }
@@ -225,73 +249,98 @@ Posted LibfabricEndpoint::put(const Chunk& chunk) {
   return Posted::yes;
 }
 
-void LibfabricEndpoint::signal(int peer, std::size_t rail, std::uint32_t immediate) {
-  Path& path = of(peer).paths[rail];
-  const std::uint64_t number = ++path.signalled;
-  path.words.push_back({Desk::signal(number, immediate),
-                        desk_.signal_offset(static_cast<int>(rail), rank_, number)});
-  flush(peer, rail);
+// Whether the provider took it.
+bool LibfabricEndpoint::write_word(Post::Kind kind, int peer, std::size_t rail_number,
+                                   std::size_t own, std::size_t remote, std::uint64_t word) {
+  const Path& path = of(peer).paths[rail_number];
+  Rail::Write write;
+  write.memory = kDeskMemory;
+  write.from = desk_.keep(own, word);
+  write.bytes = sizeof(word);
+  write.to = path.desk.base + Desk::offset(remote);
+  write.key = path.desk.key;
+  write.flags = kind == Post::Kind::tell ? tell_flags_ : 0;
+  return this->write(write, rail_number, new_post(kind, peer)) == Posted::yes;
 }
 
-void LibfabricEndpoint::flush(int peer, std::size_t rail_number) {
-  Path& path = of(peer).paths[rail_number];
-  while (!path.words.empty()) {
-    const Word& word = path.words.front();
-    const long error =
-        rail(rail_number)
-            .write_word(path.address, word.value, path.desk.base + word.offset, path.desk.key);
-    if (error == -FI_EAGAIN) return;
-    if (error != 0) return lose(peer);
-    path.words.pop_front();
+void LibfabricEndpoint::signal(int peer, std::size_t rail_number, std::uint32_t immediate) {
+  of(peer).paths[rail_number].signals.push_back(immediate);
+  flush(peer);
+}
+
+void LibfabricEndpoint::flush(int peer) {
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    Path& path = of(peer).paths[i];
+    while (!path.signals.empty()) {
+      const std::uint64_t number = path.signalled + 1;
+      const int rail_number = static_cast<int>(i);
+      if (!write_word(Post::Kind::signal, peer, i, desk_.signal(rail_number, peer, number),
+                      desk_.signal(rail_number, rank_, number),
+                      Desk::word(number, path.signals.front()))) {
+        return note_due(peer);  // If the peer is lost, there is nothing left to flush.
+      }
+      path.signalled = number;
+      path.signals.pop_front();
+    }
   }
 }
 
 void LibfabricEndpoint::tell_taken(int peer) {
-  Peer& told = of(peer);
-  const Path& path = told.paths.front();
-  if (!path.words.empty()) return;
-  // A word of its own, monotone: one that comes late tells less, never more.
-  const long error = rail(0).write_word(path.address, told.taken,
-                                        path.desk.base + desk_.taken_offset(rank_), path.desk.key);
-  if (error == -FI_EAGAIN) return;
-  if (error != 0) return lose(peer);
-  told.told = told.taken;
+  Peer& known = of(peer);
+  const std::uint64_t tell_after = static_cast<std::uint64_t>(traits_.window) / kTellsPerWindow;
+  if (known.gone || known.telling || known.taken - known.told < tell_after) return;
+  const std::uint64_t taken = known.taken;
+  if (!write_word(Post::Kind::tell, peer, 0, desk_.taken(peer), desk_.taken(rank_), taken)) {
+    return note_due(peer);
+  }
+  known.told = taken;
+  known.telling = true;
+}
+
+void LibfabricEndpoint::note_due(int peer) {
+  if (of(peer).due || of(peer).gone) return;
+  of(peer).due = true;
+  due_.push_back(peer);
 }
 
 void LibfabricEndpoint::took(int peer, int chunks) {
   of(peer).taken += static_cast<std::uint64_t>(chunks);
+  tell_taken(peer);
 }
 
 void LibfabricEndpoint::abandon(int peer) {
   Peer& abandoned = of(peer);
   abandoned.gone = true;
-  for (Path& path : abandoned.paths) path.words.clear();
+  for (Path& path : abandoned.paths) path.signals.clear();
 }
 
-void LibfabricEndpoint::lose(int peer) {
+void LibfabricEndpoint::lose(int peer, long error) {
   if (of(peer).gone) return;
+  base::log_warn("rank {}: {}", rank_,
+                 library_.failure(fmt::format("rank {} cannot be reached", peer), error).message());
   abandon(peer);
   ready_.push_back({Event::Kind::lost, peer, 0, 0});
 }
 
 std::size_t LibfabricEndpoint::poll(std::span<Event> events) {
-  const std::uint64_t tell_after = static_cast<std::uint64_t>(traits_.window) / kTellsPerWindow;
-  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
-    const Peer& known = of(peer);
-    if (known.gone || known.paths.empty()) continue;
-    for (std::size_t i = 0; i < rails_.size(); ++i) {
-      if (!known.paths[i].words.empty()) flush(peer, i);
-    }
-    if (known.taken - known.told >= tell_after) tell_taken(peer);
+  for (std::size_t left = due_.size(); left > 0; --left) {
+    const int peer = due_.front();
+    due_.erase(due_.begin());
+    of(peer).due = false;
+    if (of(peer).gone) continue;
+    flush(peer);
+    tell_taken(peer);
   }
   std::size_t count = 0;
-  for (std::size_t i = 0; i < rails_.size(); ++i) {
-    count += poll_sent(i, events.subspan(count));
-    count += poll_arrived(i, events.subspan(count));
-    if (in_words()) count += poll_words(i, events.subspan(count));
-  }
   for (; count < events.size() && !ready_.empty(); ready_.pop_front()) {
     events[count++] = ready_.front();
+  }
+  ++turn_;
+  for (std::size_t i = 0; i < rails_.size(); ++i) {
+    const std::size_t number = (turn_ + i) % rails_.size();
+    count += poll_sent(number, events.subspan(count));
+    count += poll_arrived(number, events.subspan(count));
+    if (in_words()) count += poll_words(number, events.subspan(count));
   }
   return count;
 }
@@ -301,12 +350,16 @@ std::size_t LibfabricEndpoint::poll_sent(std::size_t rail_number, std::span<Even
   const std::size_t wanted = std::min(events.size(), entries.size());
   if (wanted == 0) return 0;
   const ssize_t read = fi_cq_read(rail(rail_number).sent(), entries.data(), wanted);
-  if (read == -FI_EAVAIL) take_error(rail(rail_number).sent());
+  if (read == -FI_EAVAIL) take_errors(rail_number);
   std::size_t count = 0;
   for (ssize_t i = 0; i < read; ++i) {
     auto* const post = static_cast<Post*>(entries[static_cast<std::size_t>(i)].op_context);
     if (post == nullptr) continue;
-    if (!of(post->peer).gone) {
+    const bool gone = of(post->peer).gone;
+    if (post->kind == Post::Kind::tell) {
+      of(post->peer).telling = false;
+      note_due(post->peer);  // More may have been taken meanwhile.
+    } else if (post->kind == Post::Kind::chunk && !gone) {
       // Delivered: now its signal may go.
       if (traits_.signals == SignalMode::serial) signal(post->peer, rail_number, post->immediate);
       events[count++] = {Event::Kind::sent, post->peer, 0, post->user};
@@ -322,7 +375,7 @@ std::size_t LibfabricEndpoint::poll_arrived(std::size_t rail_number, std::span<E
   if (wanted == 0) return 0;
   // Where signals are words nothing is found here, but without a read the provider does not move.
   const ssize_t read = fi_cq_read(rail(rail_number).arrived(), entries.data(), wanted);
-  if (read == -FI_EAVAIL) take_error(rail(rail_number).arrived());
+  if (read == -FI_EAVAIL) log_errors(rail(rail_number).arrived());
   std::size_t count = 0;
   for (ssize_t i = 0; i < read; ++i) {
     const fi_cq_data_entry& entry = entries[static_cast<std::size_t>(i)];
@@ -334,13 +387,14 @@ std::size_t LibfabricEndpoint::poll_arrived(std::size_t rail_number, std::span<E
 
 std::size_t LibfabricEndpoint::poll_words(std::size_t rail_number, std::span<Event> events) {
   std::size_t count = 0;
-  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
-    if (of(peer).gone || of(peer).paths.empty()) continue;
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    const int peer = static_cast<int>((turn_ + i) % peers_.size());
+    if (of(peer).paths.empty()) continue;
     Path& path = of(peer).paths[rail_number];
     while (count < events.size()) {
       const std::uint64_t number = path.heard + 1;
       const std::uint64_t word =
-          desk_.load(desk_.signal_offset(static_cast<int>(rail_number), peer, number));
+          desk_.load(desk_.signal(static_cast<int>(rail_number), peer, number));
       if (!Desk::is_number(word, number)) break;
       path.heard = number;
       events[count++] = {Event::Kind::arrived, -1, static_cast<std::uint32_t>(word), 0};
@@ -349,14 +403,27 @@ std::size_t LibfabricEndpoint::poll_words(std::size_t rail_number, std::span<Eve
   return count;
 }
 
-void LibfabricEndpoint::take_error(fid_cq* queue) {
-  fi_cq_err_entry error{};
-  if (fi_cq_readerr(queue, &error, 0) <= 0) return;
-  auto* const post = static_cast<Post*>(error.op_context);
-  base::log_debug("rank {}: libfabric: {} ({})", rank_, library_.strerror(error.err), error.err);
-  if (post == nullptr) return;
-  lose(post->peer);
-  release(post);
+// A peer's death fails all that was on its way to it: hundreds of entries, which healthy peers'
+// completions lie behind.
+void LibfabricEndpoint::take_errors(std::size_t rail_number) {
+  for (int i = 0; i < kErrorsAtOnce; ++i) {
+    fi_cq_err_entry error{};
+    if (fi_cq_readerr(rail(rail_number).sent(), &error, 0) <= 0) return;
+    auto* const post = static_cast<Post*>(error.op_context);
+    if (post == nullptr) continue;
+    lose(post->peer, error.err);
+    release(post);
+  }
+}
+
+// Nothing of ours was posted there.
+void LibfabricEndpoint::log_errors(fid_cq* queue) {
+  for (int i = 0; i < kErrorsAtOnce; ++i) {
+    fi_cq_err_entry error{};
+    if (fi_cq_readerr(queue, &error, 0) <= 0) return;
+    base::log_debug("rank {}: libfabric: of what peers write: {} ({})", rank_,
+                    library_.strerror(error.err), error.err);
+  }
 }
 
 void LibfabricEndpoint::idle(std::chrono::nanoseconds at_most) {

@@ -32,19 +32,15 @@ class LibfabricEndpoint final : public Endpoint {
   std::uint64_t bytes_put(int peer) const noexcept override;
 
  private:
-  /// A chunk between put() and its completion. Its address is the provider's context, so the
+  /// A write between its post and its completion. Its address is the provider's context, so the
   /// provider's part comes first.
   struct Post {
+    enum class Kind : std::uint8_t { chunk, signal, tell };
     fi_context2 context;
+    Kind kind = Kind::chunk;
     int peer = -1;
-    int rail = -1;
     std::uint32_t immediate = 0;
     std::uint64_t user = 0;
-  };
-  /// A word that is to be written at a peer.
-  struct Word {
-    std::uint64_t value = 0;
-    std::uint64_t offset = 0;
   };
   struct Path {  // To a peer, over one rail.
     fi_addr_t address = FI_ADDR_UNSPEC;
@@ -52,47 +48,62 @@ class LibfabricEndpoint final : public Endpoint {
     std::vector<RemoteMemory> regions;
     std::uint64_t signalled = 0;
     std::uint64_t heard = 0;
-    std::deque<Word> words;  // That the provider could not take yet.
+    std::deque<std::uint32_t> signals;  // That the provider could not take yet.
   };
   struct Peer {
     std::vector<Path> paths;  // One for each rail, once connected.
     std::size_t next_path = 0;
     std::uint64_t posted = 0;
-    std::uint64_t taken = 0;  // Of its chunks, by this rank; and as the peer was told.
+    std::uint64_t seen_taken = 0;  // Of them, as far as the peer has told.
+    std::uint64_t taken = 0;       // Of the peer's, by this rank; and as the peer was told.
     std::uint64_t told = 0;
+    bool telling = false;  // One tell at a time: none overtakes another.
+    bool due = false;      // Is in due_.
     std::uint64_t bytes = 0;
     bool gone = false;
   };
 
   LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
-                    base::Descriptor wake);
+                    std::uint64_t tell_flags, base::Descriptor wake);
 
   Peer& of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
   Rail& rail(std::size_t number) noexcept { return *rails_[number]; }
   bool in_words() const noexcept { return traits_.signals != SignalMode::immediate; }
 
-  void signal(int peer, std::size_t rail, std::uint32_t immediate);
-  void flush(int peer, std::size_t rail);
-  void tell_taken(int peer);
-  void lose(int peer);
+  Post* new_post(Post::Kind kind, int peer);
   void release(Post* post) { free_posts_.push_back(post); }
+  /// Posts it; otherwise releases `post`, and unless the provider is busy the peer is lost.
+  Posted write(Rail::Write& write, std::size_t rail, Post* post);
+  bool write_word(Post::Kind kind, int peer, std::size_t rail, std::size_t own, std::size_t remote,
+                  std::uint64_t word);
+  bool may_put(int peer);
+
+  void signal(int peer, std::size_t rail, std::uint32_t immediate);
+  void flush(int peer);
+  void tell_taken(int peer);
+  void note_due(int peer);
+  void lose(int peer, long error);
 
   std::size_t poll_sent(std::size_t rail, std::span<Event> events);
   std::size_t poll_arrived(std::size_t rail, std::span<Event> events);
   std::size_t poll_words(std::size_t rail, std::span<Event> events);
-  void take_error(fid_cq* queue);
+  void take_errors(std::size_t rail);
+  void log_errors(fid_cq* queue);
 
   const Library& library_;
   int rank_;
   Traits traits_;
+  std::uint64_t tell_flags_;
   Desk desk_;
   base::Descriptor wake_;  // An eventfd.
   std::vector<Peer> peers_;
   std::vector<std::byte*> regions_;
-  std::vector<std::unique_ptr<Rail>> rails_;
-  std::deque<Post> posts_;
+  std::deque<Post> posts_;  // Outlive the rails, whose providers use them.
   std::vector<Post*> free_posts_;
+  std::vector<std::unique_ptr<Rail>> rails_;
   std::deque<Event> ready_;
+  std::vector<int> due_;  // Peers with something to flush or to be told.
+  std::size_t turn_ = 0;  // Which rail, and which peer, is looked at first.
 };
 
 }  // namespace sluice::transport

@@ -4,32 +4,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <array>
-#include <csignal>
-
 namespace sluice::transport {
 namespace {
-
-/// Libraries that libfabric brings along install handlers for signals when they are loaded
-/// (Omni-Path's for SIGSEGV, to print a backtrace). They are not ours to change.
-class SignalHandlersKept {
- public:
-  SignalHandlersKept() noexcept {
-    for (std::size_t i = 0; i < kSignals.size(); ++i)
-      ::sigaction(kSignals[i], nullptr, &before_[i]);
-  }
-  ~SignalHandlersKept() {
-    for (std::size_t i = 0; i < kSignals.size(); ++i)
-      ::sigaction(kSignals[i], &before_[i], nullptr);
-  }
-  SignalHandlersKept(const SignalHandlersKept&) = delete;
-  SignalHandlersKept& operator=(const SignalHandlersKept&) = delete;
-
- private:
-  static constexpr std::array kSignals{SIGSEGV, SIGBUS, SIGILL,  SIGABRT,
-                                       SIGFPE,  SIGINT, SIGTERM, SIGPIPE};
-  std::array<struct sigaction, kSignals.size()> before_{};
-};
 
 template <typename Function>
 bool find(void* library, const char* name, Function*& out) noexcept {
@@ -47,19 +23,33 @@ Result<Library> load_once() {
                               reason != nullptr ? reason : "not found"));
   }
   Library functions;
-  if (find(library, "fi_getinfo", functions.getinfo) &&
-      find(library, "fi_freeinfo", functions.freeinfo) &&
-      find(library, "fi_dupinfo", functions.dupinfo) &&
-      find(library, "fi_fabric", functions.fabric) &&
-      find(library, "fi_strerror", functions.strerror) &&
-      find(library, "fi_version", functions.version)) {
-    return functions;  // Never unloaded: its providers have threads and handlers of their own.
+  const bool complete = find(library, "fi_getinfo", functions.getinfo) &&
+                        find(library, "fi_freeinfo", functions.freeinfo) &&
+                        find(library, "fi_dupinfo", functions.dupinfo) &&
+                        find(library, "fi_fabric", functions.fabric) &&
+                        find(library, "fi_strerror", functions.strerror) &&
+                        find(library, "fi_version", functions.version);
+  if (!complete) {
+    return Status(StatusCode::unavailable, "libfabric.so.1 lacks functions of libfabric");
   }
-  return Status(StatusCode::unavailable,
-                "libfabric.so.1 lacks a function of libfabric's interface 1.3");
+  if (FI_VERSION_LT(functions.version(), kFabricVersion)) {
+    return Status(StatusCode::unavailable,
+                  fmt::format("Sluice was built for libfabric {}.{} or later; seen {}.{}",
+                              FI_MAJOR(kFabricVersion), FI_MINOR(kFabricVersion),
+                              FI_MAJOR(functions.version()), FI_MINOR(functions.version())));
+  }
+  return functions;  // Never unloaded: its providers have threads and handlers of their own.
 }
 
 }  // namespace
+
+SignalHandlersKept::SignalHandlersKept() noexcept {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], nullptr, &before_[i]);
+}
+
+SignalHandlersKept::~SignalHandlersKept() {
+  for (std::size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
+}
 
 Result<const Library*> Library::load() {
   static const Result<Library> library = load_once();

@@ -3,11 +3,29 @@
 
 #include <rdma/fabric.h>
 
+#include <array>
+#include <csignal>
 #include <string>
 
 #include "sluice/status.hpp"
 
 namespace sluice::transport {
+
+/// Libraries that libfabric brings along install handlers for signals when they are loaded, with it or
+/// when its providers are first asked for (Omni-Path's for SIGSEGV, to print a backtrace). They are
+/// not ours to change: what was there before is put back.
+class SignalHandlersKept {
+ public:
+  SignalHandlersKept() noexcept;
+  ~SignalHandlersKept();
+  SignalHandlersKept(const SignalHandlersKept&) = delete;
+  SignalHandlersKept& operator=(const SignalHandlersKept&) = delete;
+
+ private:
+  static constexpr std::array kSignals{SIGSEGV, SIGBUS, SIGILL,  SIGABRT,
+                                       SIGFPE,  SIGINT, SIGTERM, SIGPIPE};
+  std::array<struct sigaction, kSignals.size()> before_{};
+};
 
 /// The functions of libfabric that are symbols; all others are reached through its objects. Loaded
 /// when first asked for, so that a process that talks to no other node loads none of its providers.

@@ -10,17 +10,20 @@
 
 #include <array>
 #include <cstring>
+#include <string_view>
+
+#include "base/log.hpp"
 
 namespace sluice::transport {
 namespace {
 
-constexpr std::array kPreferred{"efa-direct", "efa", "cxi",        "verbs;ofi_rxm",
-                                "tcp",        "net", "tcp;ofi_rxm"};
-// Asked for: chunks of every peer's window. Providers grant less, and then say so when they are full.
+constexpr std::array kPreferred{"efa", "cxi", "verbs;ofi_rxm", "tcp", "net", "tcp;ofi_rxm"};
+// Asked for first; a provider that has less offers nothing then, and is asked without a number.
 constexpr std::size_t kQueueEntries = 4096;
 constexpr std::size_t kImmediateBytes = 4;
 
-Info hints_for(const Library& library, const std::string& provider, bool in_order) {
+Info hints_for(const Library& library, const std::string& provider, bool in_order,
+               std::size_t entries) {
   Info hints(library.dupinfo(nullptr), FreeInfo{&library});
   if (!hints) return hints;
   hints->caps = FI_MSG | FI_RMA | FI_WRITE | FI_REMOTE_WRITE;
@@ -30,7 +33,7 @@ Info hints_for(const Library& library, const std::string& provider, bool in_orde
       FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
-  hints->tx_attr->size = kQueueEntries;
+  hints->tx_attr->size = entries;
   if (in_order) {
     hints->tx_attr->msg_order = FI_ORDER_WAW;
     hints->rx_attr->msg_order = FI_ORDER_WAW;
@@ -39,13 +42,14 @@ Info hints_for(const Library& library, const std::string& provider, bool in_orde
   return hints;
 }
 
-// Whether other hosts may reach the interface: neither loopback nor link-local.
+// Neither loopback nor link-local.
 bool reachable(const fi_info& info) noexcept {
   if (info.src_addr == nullptr) return true;
   if (info.addr_format == FI_SOCKADDR_IN) {
     sockaddr_in address;
     std::memcpy(&address, info.src_addr, sizeof(address));
-    return (ntohl(address.sin_addr.s_addr) >> 24) != 127;
+    const std::uint32_t number = ntohl(address.sin_addr.s_addr);
+    return number >> 24 != 127 && number >> 16 != 0xa9fe;  // 169.254.0.0/16
   }
   if (info.addr_format == FI_SOCKADDR_IN6) {
     sockaddr_in6 address;
@@ -55,7 +59,7 @@ bool reachable(const fi_info& info) noexcept {
   return true;
 }
 
-// The first of the provider's interfaces; one that others can reach, if there is one.
+// The first of the provider's interfaces, of those that others may reach, if there are any.
 const fi_info* pick(const fi_info* all, const std::string& provider) noexcept {
   const fi_info* first = nullptr;
   for (const fi_info* info = all; info != nullptr; info = info->next) {
@@ -67,10 +71,22 @@ const fi_info* pick(const fi_info* all, const std::string& provider) noexcept {
   return first;
 }
 
+}  // namespace
+
+bool in_order(const fi_info& info) noexcept {
+  return (info.tx_attr->msg_order & FI_ORDER_WAW) != 0;
+}
+
+namespace {
+
 bool can(const fi_info& info, SignalMode mode) noexcept {
   switch (mode) {
-    case SignalMode::immediate: return info.domain_attr->cq_data_size >= kImmediateBytes;
-    case SignalMode::ordered: return (info.tx_attr->msg_order & FI_ORDER_WAW) != 0;
+    case SignalMode::immediate:
+      // cxi tells of immediates, but has none for the call that is used here (as of 2.6).
+      return info.domain_attr->cq_data_size >= kImmediateBytes &&
+             std::string_view(info.fabric_attr->prov_name) != "cxi";
+    case SignalMode::ordered:
+      return in_order(info) && info.ep_attr->max_order_waw_size > sizeof(std::uint64_t);
     case SignalMode::serial: return true;
   }
   return false;
@@ -91,17 +107,20 @@ Result<SignalMode> choose_signals(const fi_info& info, const LibfabricSettings& 
 
 Info offer(const Library& library, const LibfabricSettings& settings, const std::string& provider) {
   const char* node = settings.address.empty() ? nullptr : settings.address.c_str();
-  // Strong first: an order that a provider lacks is refused, not left out.
+  const SignalHandlersKept kept;
+  // Strong first: what a provider lacks is refused, not left out.
   for (const bool in_order : {true, false}) {
-    const Info hints = hints_for(library, provider, in_order);
-    fi_info* all = nullptr;
-    if (!hints || library.getinfo(kFabricVersion, node, nullptr, node != nullptr ? FI_SOURCE : 0,
-                                  hints.get(), &all) != 0) {
-      continue;
-    }
-    const Info owner(all, FreeInfo{&library});
-    if (const fi_info* picked = pick(all, provider)) {
-      return Info(library.dupinfo(picked), FreeInfo{&library});
+    for (const std::size_t entries : {kQueueEntries, std::size_t{0}}) {
+      const Info hints = hints_for(library, provider, in_order, entries);
+      fi_info* all = nullptr;
+      if (!hints || library.getinfo(kFabricVersion, node, nullptr, node != nullptr ? FI_SOURCE : 0,
+                                    hints.get(), &all) != 0) {
+        continue;
+      }
+      const Info owner(all, FreeInfo{&library});
+      if (const fi_info* picked = pick(all, provider)) {
+        return Info(library.dupinfo(picked), FreeInfo{&library});
+      }
     }
   }
   return Info(nullptr, FreeInfo{&library});
@@ -115,7 +134,10 @@ Result<Provider> choose_provider(const Library& library, const LibfabricSettings
   for (const std::string& name : names) {
     Provider provider;
     provider.info = offer(library, settings, name);
-    if (!provider.info) continue;
+    if (!provider.info) {
+      base::log_debug("libfabric: no provider {}", name);
+      continue;
+    }
     const Result<SignalMode> signals = choose_signals(*provider.info, settings);
     if (!signals.ok()) return signals.status();
     provider.signals = *signals;

@@ -20,6 +20,9 @@ struct Provider {
   SignalMode signals = SignalMode::immediate;
 };
 
+/// Whether it keeps the order of writes to one peer.
+bool in_order(const fi_info& info) noexcept;
+
 Result<Provider> choose_provider(const Library& library, const LibfabricSettings& settings);
 
 }  // namespace sluice::transport

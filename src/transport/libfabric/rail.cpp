@@ -133,9 +133,4 @@ long Rail::write(const Write& write) noexcept {
   return fi_writemsg(endpoint_.get(), &message, write.flags | FI_COMPLETION);
 }
 
-long Rail::write_word(fi_addr_t peer, std::uint64_t word, std::uint64_t to,
-                      std::uint64_t key) noexcept {
-  return fi_inject_write(endpoint_.get(), &word, sizeof(word), peer, to, key);
-}
-
 }  // namespace sluice::transport

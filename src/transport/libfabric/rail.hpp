@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/log.hpp"
 #include "transport/libfabric/provider.hpp"
 
 namespace sluice::transport {
@@ -18,7 +19,9 @@ namespace sluice::transport {
 struct CloseObject {
   template <typename Object>
   void operator()(Object* object) const noexcept {
-    fi_close(&object->fid);
+    if (const int error = fi_close(&object->fid); error != 0) {
+      base::log_warn("libfabric: an object cannot be closed ({})", error);
+    }
   }
 };
 template <typename Object>
@@ -38,6 +41,7 @@ class Rail {
 
   /// Registers memory: the number by which write() names it.
   Result<int> add_memory(std::byte* base, std::size_t bytes);
+  void drop_last_memory() noexcept { memories_.pop_back(); }
   RemoteMemory remote(int memory) const noexcept;
   Result<std::string> name() const;
   Result<fi_addr_t> insert(std::string_view name);
@@ -55,8 +59,6 @@ class Rail {
   };
   /// 0, or libfabric's negative error.
   long write(const Write& write) noexcept;
-  /// Eight bytes that may change at once.
-  long write_word(fi_addr_t peer, std::uint64_t word, std::uint64_t to, std::uint64_t key) noexcept;
 
   fid_cq* sent() const noexcept { return sent_.get(); }
   fid_cq* arrived() const noexcept { return arrived_.get(); }
@@ -83,8 +85,8 @@ class Rail {
   Owned<fid_av> peers_;
   Owned<fid_cq> sent_;
   Owned<fid_cq> arrived_;
-  std::vector<Memory> memories_;
   Owned<fid_ep> endpoint_;
+  std::vector<Memory> memories_;
 };
 
 }  // namespace sluice::transport

@@ -27,6 +27,7 @@ std::vector<Kind> all_kinds() {
     }
     kinds.push_back({fmt::format("{}_two_rails", name), provider, SignalMode::immediate, 2});
     kinds.push_back({fmt::format("{}_two_rails_ordered", name), provider, SignalMode::ordered, 2});
+    kinds.push_back({fmt::format("{}_two_rails_serial", name), provider, SignalMode::serial, 2});
   }
   return kinds;
 }
@@ -46,7 +47,9 @@ std::unique_ptr<Joined> join(const Kind& kind, int ranks, std::size_t bytes, int
       joined->endpoints.push_back(joined->fabric->endpoint(rank));
     } else {
       LibfabricSettings settings;
-      settings.providers = {kind.provider};
+      // "net" is what libfabric 1.17 calls "tcp".
+      settings.providers = kind.provider == kAnyTcp ? std::vector<std::string>{"tcp", "net"}
+                                                    : std::vector{kind.provider};
       settings.signals = kind.signals;
       settings.rails = kind.rails;
       settings.address = "127.0.0.1";

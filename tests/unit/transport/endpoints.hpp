@@ -14,10 +14,11 @@ namespace sluice::transport {
 /// One way to join ranks of this process, and how it is called.
 struct Kind {
   std::string name;
-  std::string provider;  // "memory", or libfabric's
+  std::string provider;  // "memory", kAnyTcp, or libfabric's
   SignalMode signals = SignalMode::immediate;
   int rails = 1;
 };
+inline constexpr const char* kAnyTcp = "any tcp";
 std::vector<Kind> all_kinds();
 
 /// A region of every rank, and its endpoint.

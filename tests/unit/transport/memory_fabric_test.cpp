@@ -163,6 +163,9 @@ TEST(MemoryFabric, RepeatsItselfWithTheSameSeed) {
     return count;
   };
   EXPECT_EQ(steps(5), steps(5));
+  std::set<int> different;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) different.insert(steps(seed));
+  EXPECT_GT(different.size(), 5U);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -76,6 +77,7 @@ class Talker {
     int returned = 0;  // slots that were given back
     int received = 0;
     std::array<bool, kSlots> in_use{};
+    std::array<int, kSlots> unsent{};             // chunks of the slot's message
     std::array<int, kSlots> message{};            // awaited in the slot, of that peer
     std::array<std::uint32_t, kSlots> returns{};  // of the peer's slots
     std::deque<Chunk> queue;
@@ -121,13 +123,16 @@ class Talker {
       if (peer == rank_ || silent.contains(peer)) continue;
       const Peer& p = of(peer);
       if (p.returned < messages_ || p.received < messages_ || !p.queue.empty()) return false;
+      for (const int unsent : p.unsent) {
+        if (unsent > 0) return false;
+      }
     }
     return true;
   }
 
   bool send(int target) {
     Peer& peer = of(target);
-    while (peer.sent < messages_ && !peer.in_use[static_cast<std::size_t>(peer.sent % kSlots)]) {
+    while (peer.sent < messages_ && is_free(peer, peer.sent % kSlots)) {
       post(target, peer.sent++);
     }
     bool moved = false;
@@ -139,6 +144,7 @@ class Talker {
         break;
       }
       peer.bytes += peer.queue.front().bytes;
+      on_the_way_.emplace(peer.queue.front().context, peer.queue.front());
       peer.queue.pop_front();
       moved = true;
     }
@@ -161,6 +167,8 @@ class Talker {
       chunk.to_offset = in_offset(rank_, slot) + static_cast<std::size_t>(i) * kChunkBytes;
       chunk.bytes = static_cast<std::uint32_t>(bytes_of(rank_, target, message, i));
       chunk.immediate = immediate;
+      chunk.context = ++chunks_;
+      ++peer.unsent[static_cast<std::size_t>(slot)];
       fill(&memory_[chunk.from_offset], chunk.bytes, mix(rank_, target, message, 100 + i));
       peer.queue.push_back(chunk);
       if (scheme_ == Scheme::last_chunk && i + 1 < chunks) {
@@ -173,10 +181,32 @@ class Talker {
     std::array<Event, 8> events;
     const std::size_t count = endpoint_.poll(events);
     for (std::size_t i = 0; i < count; ++i) {
-      if (events[i].kind == Event::Kind::lost) lost_.insert(events[i].peer);
+      if (events[i].kind == Event::Kind::lost && !lost_.insert(events[i].peer).second) ++wrong_;
+      if (events[i].kind == Event::Kind::sent) sent(events[i]);
       if (events[i].kind == Event::Kind::arrived) arrived(events[i].immediate);
     }
     return count > 0;
+  }
+
+  static bool is_free(const Peer& peer, int slot) {
+    const auto i = static_cast<std::size_t>(slot);
+    return !peer.in_use[i] && peer.unsent[i] == 0;
+  }
+
+  // Once for every chunk, with its own number; from now on its memory is this rank's again.
+  void sent(const Event& event) {
+    const auto flight = on_the_way_.find(event.context);
+    if (flight == on_the_way_.end() || flight->second.peer != event.peer) {
+      ++wrong_;
+      return;
+    }
+    const Chunk& chunk = flight->second;
+    if (chunk.from >= 0) {
+      std::memset(&memory_[chunk.from_offset], 0xee, chunk.bytes);
+      const std::size_t slot = chunk.from_offset / kSlotBytes % kSlots;
+      --of(event.peer).unsent[slot];
+    }
+    on_the_way_.erase(flight);
   }
 
   void arrived(std::uint32_t immediate) {
@@ -233,6 +263,7 @@ class Talker {
     Chunk give_back;
     give_back.peer = source;
     std::uint32_t& use = peer.returns[static_cast<std::size_t>(slot)];
+    give_back.context = ++chunks_;
     give_back.immediate = Signal{return_number(rank_, slot), 1, use++}.encode();
     peer.queue.push_back(give_back);
   }
@@ -247,6 +278,8 @@ class Talker {
   Arrivals arrivals_;
   std::vector<Peer> peers_;
   std::int64_t wrong_ = 0;
+  std::uint64_t chunks_ = 0;
+  std::map<std::uint64_t, Chunk> on_the_way_;  // put, and not yet `sent`
   std::set<int> lost_;
 };
 
