@@ -21,7 +21,6 @@ namespace {
 
 constexpr std::uint32_t kIntroductionVersion = 1;
 constexpr int kRailsMax = 8;
-constexpr std::size_t kBatch = 16;
 constexpr int kErrorsAtOnce = 1024;
 constexpr std::size_t kPutBytesMax = std::size_t{1} << 30;
 // A provider's own descriptor would wake us in time, but 1.17's `net` has one that is always ready.
@@ -160,6 +159,15 @@ Status LibfabricEndpoint::connect(int peer, std::string_view introduction) {
       path.regions.push_back(reader.get<RemoteMemory>());
     }
     if (!reader.ok()) break;
+    const Result<std::string> own = rail(i).name();
+    if (!own.ok()) return own.status();
+    if (name.size() != own->size()) {
+      return {
+          StatusCode::mismatch,
+          fmt::format("transport: rank {} has an address of {} bytes, rank {} one of {} (IPv4 and "
+                      "IPv6?)",
+                      rank_, own->size(), peer, name.size())};
+    }
     const Result<fi_addr_t> address = rail(i).insert(name);
     if (!address.ok()) return address.status();
     path.address = *address;
@@ -345,21 +353,24 @@ std::size_t LibfabricEndpoint::poll(std::span<Event> events) {
   return count;
 }
 
+std::span<const fi_cq_data_entry> LibfabricEndpoint::read(fid_cq* queue, std::size_t at_most,
+                                                          Entries& entries) {
+  if (at_most == 0) return {};
+  const ssize_t count = fi_cq_read(queue, entries.data(), std::min(at_most, entries.size()));
+  if (count == -FI_EAVAIL) take_errors(queue);
+  return {entries.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))};
+}
+
 std::size_t LibfabricEndpoint::poll_sent(std::size_t rail_number, std::span<Event> events) {
-  std::array<fi_cq_data_entry, kBatch> entries;
-  const std::size_t wanted = std::min(events.size(), entries.size());
-  if (wanted == 0) return 0;
-  const ssize_t read = fi_cq_read(rail(rail_number).sent(), entries.data(), wanted);
-  if (read == -FI_EAVAIL) take_errors(rail_number);
+  Entries entries;
   std::size_t count = 0;
-  for (ssize_t i = 0; i < read; ++i) {
-    auto* const post = static_cast<Post*>(entries[static_cast<std::size_t>(i)].op_context);
+  for (const fi_cq_data_entry& entry : read(rail(rail_number).sent(), events.size(), entries)) {
+    auto* const post = static_cast<Post*>(entry.op_context);
     if (post == nullptr) continue;
-    const bool gone = of(post->peer).gone;
     if (post->kind == Post::Kind::tell) {
       of(post->peer).telling = false;
       note_due(post->peer);  // More may have been taken meanwhile.
-    } else if (post->kind == Post::Kind::chunk && !gone) {
+    } else if (post->kind == Post::Kind::chunk && !of(post->peer).gone) {
       // Delivered: now its signal may go.
       if (traits_.signals == SignalMode::serial) signal(post->peer, rail_number, post->immediate);
       events[count++] = {Event::Kind::sent, post->peer, 0, post->user};
@@ -370,15 +381,10 @@ std::size_t LibfabricEndpoint::poll_sent(std::size_t rail_number, std::span<Even
 }
 
 std::size_t LibfabricEndpoint::poll_arrived(std::size_t rail_number, std::span<Event> events) {
-  std::array<fi_cq_data_entry, kBatch> entries;
-  const std::size_t wanted = std::min(events.size(), entries.size());
-  if (wanted == 0) return 0;
-  // Where signals are words nothing is found here, but without a read the provider does not move.
-  const ssize_t read = fi_cq_read(rail(rail_number).arrived(), entries.data(), wanted);
-  if (read == -FI_EAVAIL) log_errors(rail(rail_number).arrived());
+  Entries entries;
   std::size_t count = 0;
-  for (ssize_t i = 0; i < read; ++i) {
-    const fi_cq_data_entry& entry = entries[static_cast<std::size_t>(i)];
+  // Where signals are words nothing is found here, but without a read the provider does not move.
+  for (const fi_cq_data_entry& entry : read(rail(rail_number).arrived(), events.size(), entries)) {
     if ((entry.flags & FI_REMOTE_CQ_DATA) == 0) continue;
     events[count++] = {Event::Kind::arrived, -1, static_cast<std::uint32_t>(entry.data), 0};
   }
@@ -405,24 +411,21 @@ std::size_t LibfabricEndpoint::poll_words(std::size_t rail_number, std::span<Eve
 
 // A peer's death fails all that was on its way to it: hundreds of entries, which healthy peers'
 // completions lie behind.
-void LibfabricEndpoint::take_errors(std::size_t rail_number) {
-  for (int i = 0; i < kErrorsAtOnce; ++i) {
-    fi_cq_err_entry error{};
-    if (fi_cq_readerr(rail(rail_number).sent(), &error, 0) <= 0) return;
-    auto* const post = static_cast<Post*>(error.op_context);
-    if (post == nullptr) continue;
-    lose(post->peer, error.err);
-    release(post);
-  }
-}
-
-// Nothing of ours was posted there.
-void LibfabricEndpoint::log_errors(fid_cq* queue) {
+void LibfabricEndpoint::take_errors(fid_cq* queue) {
+  // To the others nothing of ours was posted: a context there is the provider's.
+  const bool ours = std::any_of(rails_.begin(), rails_.end(),
+                                [&](const auto& rail) { return rail->sent() == queue; });
   for (int i = 0; i < kErrorsAtOnce; ++i) {
     fi_cq_err_entry error{};
     if (fi_cq_readerr(queue, &error, 0) <= 0) return;
-    base::log_debug("rank {}: libfabric: of what peers write: {} ({})", rank_,
-                    library_.strerror(error.err), error.err);
+    if (!ours || error.op_context == nullptr) {
+      base::log_debug("rank {}: libfabric: {} ({})", rank_, library_.strerror(error.err),
+                      error.err);
+      continue;
+    }
+    auto* const post = static_cast<Post*>(error.op_context);
+    lose(post->peer, error.err);
+    release(post);
   }
 }
 

@@ -63,6 +63,8 @@ class LibfabricEndpoint final : public Endpoint {
     bool gone = false;
   };
 
+  using Entries = std::array<fi_cq_data_entry, 16>;
+
   LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
                     std::uint64_t tell_flags, base::Descriptor wake);
 
@@ -87,8 +89,8 @@ class LibfabricEndpoint final : public Endpoint {
   std::size_t poll_sent(std::size_t rail, std::span<Event> events);
   std::size_t poll_arrived(std::size_t rail, std::span<Event> events);
   std::size_t poll_words(std::size_t rail, std::span<Event> events);
-  void take_errors(std::size_t rail);
-  void log_errors(fid_cq* queue);
+  std::span<const fi_cq_data_entry> read(fid_cq* queue, std::size_t at_most, Entries& entries);
+  void take_errors(fid_cq* queue);
 
   const Library& library_;
   int rank_;

@@ -246,7 +246,8 @@ TEST(Libfabric, OpensTcpOnEveryMachine) {
   settings.providers = {"tcp", "net"};
   settings.address = "127.0.0.1";
   const auto endpoint = open_libfabric(0, 2, settings);
-  if (endpoint.status().code() == StatusCode::unimplemented) GTEST_SKIP() << "built without";
+  if (endpoint.status().code() == StatusCode::unimplemented)
+    GTEST_SKIP() << "built without libfabric";
   ASSERT_TRUE(endpoint.ok()) << endpoint.status().to_string();
   EXPECT_EQ((*endpoint)->traits().signals, SignalMode::immediate);
   EXPECT_EQ((*endpoint)->traits().rails, 1);
@@ -276,12 +277,27 @@ TEST(Libfabric, RefusesAnIntroductionThatIsCutShort) {
   EXPECT_EQ(joined->endpoints[0]->connect(1, whole + "x").code(), StatusCode::mismatch);
 }
 
+TEST(Libfabric, RefusesPeersOfAnotherAddressFamily) {
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+  for (const char* address : {"127.0.0.1", "::1"}) {
+    LibfabricSettings settings;
+    settings.providers = {"tcp", "net"};
+    settings.address = address;
+    auto endpoint = open_libfabric(static_cast<int>(endpoints.size()), 2, settings);
+    if (!endpoint.ok()) GTEST_SKIP() << endpoint.status().to_string();
+    endpoints.push_back(std::move(*endpoint));
+  }
+  const Status status = endpoints[0]->connect(1, *endpoints[1]->introduction());
+  EXPECT_EQ(status.code(), StatusCode::mismatch) << status.to_string();
+}
+
 TEST(Libfabric, SaysWhichProvidersItLacks) {
   LibfabricSettings settings;
   settings.providers = {"no-such-provider", "nor-this"};
   const auto endpoint = open_libfabric(0, 2, settings);
   ASSERT_FALSE(endpoint.ok());
-  if (endpoint.status().code() == StatusCode::unimplemented) GTEST_SKIP() << "built without";
+  if (endpoint.status().code() == StatusCode::unimplemented)
+    GTEST_SKIP() << "built without libfabric";
   EXPECT_EQ(endpoint.status().code(), StatusCode::unavailable);
   EXPECT_NE(endpoint.status().message().find("no-such-provider, nor-this"), std::string::npos)
       << endpoint.status().message();
@@ -291,7 +307,7 @@ TEST(Libfabric, RefusesRailsAndWindowsThatCannotBe) {
   LibfabricSettings settings;
   settings.rails = 0;
   const auto none = open_libfabric(0, 2, settings);
-  if (none.status().code() == StatusCode::unimplemented) GTEST_SKIP() << "built without";
+  if (none.status().code() == StatusCode::unimplemented) GTEST_SKIP() << "built without libfabric";
   EXPECT_EQ(none.status().code(), StatusCode::invalid_argument);
   settings.rails = 1;
   settings.window = 3;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/deadline.hpp"
+#include "support/random.hpp"
 #include "transport/message.hpp"
 #include "transport/transport.hpp"
 
@@ -88,13 +89,10 @@ class Talker {
   const Peer& of(int peer) const { return peers_[static_cast<std::size_t>(peer)]; }
 
   static std::uint32_t mix(int source, int target, int message, int salt) {
-    std::uint32_t x =
-        static_cast<std::uint32_t>(((source * 31 + target) * 8191 + message) * 127 + salt);
-    x ^= x >> 16;
-    x *= 0x7feb352dU;
-    x ^= x >> 15;
-    x *= 0x846ca68bU;
-    return x ^ (x >> 16);
+    const auto pair = static_cast<std::uint64_t>(source) << 32 | static_cast<std::uint32_t>(target);
+    return static_cast<std::uint32_t>(support::Random::of(static_cast<std::uint64_t>(salt), pair,
+                                                          static_cast<std::uint64_t>(message))
+                                          .next());
   }
   static int chunks_of(int source, int target, int message) {
     return 1 + static_cast<int>(mix(source, target, message, 1) % kChunks);
