@@ -34,7 +34,8 @@ struct CommunicatorOptions {
   Layout layout = Layout::expert_major;  ///< Default of dispatch calls.
   Codec dispatch_codec;  ///< Default of dispatch calls; a call's own codec needs no larger record.
   CodecKind combine_codec = CodecKind::bf16;  ///< Likewise for combine: bf16, f16 or f32.
-  Reduce reduce = Reduce::rank;               ///< Default of combine calls.
+  /// Default of combine calls. Not given: rank on one node, node on several.
+  std::optional<Reduce> reduce;
   bool permit_single = false;  ///< Size the window so that Reduce::single may be used.
   /// registered: y given to combine lies in registered memory (see allocate), where homes read it in
   /// place; a y that does not is still right, but slower. Then a registered x of dispatch is read in
@@ -197,6 +198,9 @@ struct Statistics {
   /// Payload and metadata bytes stored to or loaded from other ranks' memory.
   std::int64_t dispatch_wire_bytes = 0;
   std::int64_t combine_wire_bytes = 0;
+  /// [R], several nodes: bytes that this rank has put to each rank of another node, everything
+  /// included; 0 for those of its own. Else empty.
+  std::vector<std::int64_t> network_bytes;
   /// The reports of all operations: sums, and unions of sets.
   Report dispatch_reports;
   Report combine_reports;

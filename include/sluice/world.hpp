@@ -47,6 +47,11 @@ class SLUICE_API World {
   /// All ranks of a world as threads of this process: element r is to be used by the thread of
   /// rank r. Local call.
   static Result<std::vector<World>> threads(int size, const WorldOptions& options = {});
+  /// The same with several nodes: the first node_sizes[0] ranks are one, and so on. Threads of different
+  /// nodes share no memory: what they move goes through libfabric, as between machines, or
+  /// (SLUICE_NETWORK=memory) through a network within the process that delays and reorders, for tests.
+  static Result<std::vector<World>> threads(const std::vector<int>& node_sizes,
+                                            const WorldOptions& options = {});
 
   World(World&&) noexcept;
   World& operator=(World&&) noexcept;

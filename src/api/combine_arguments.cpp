@@ -58,9 +58,12 @@ Status check_y(const engine::EngineConfig& config, const ConstTensorView& y,
 Status check_combine_options(const engine::EngineConfig& config, const CombineOptions& options,
                              const window::HandleHeader& handle, engine::CombineSend& send) {
   const auto layout = static_cast<Layout>(handle.layout);
-  if (send.reduce > Reduce::single) {
+  if (send.reduce > Reduce::node) {
     return invalid(
-        fmt::format("reduce = {}, expected rank or single", static_cast<int>(send.reduce)));
+        fmt::format("reduce = {}, expected rank, single or node", static_cast<int>(send.reduce)));
+  }
+  if (send.reduce == Reduce::node && !on_host(config)) {
+    return {StatusCode::unimplemented, "reduce = node on cuda, expected rank or single"};
   }
   if (send.reduce == Reduce::single && !config.options.permit_single) {
     return invalid("reduce = single, expected a communicator created with permit_single");
@@ -111,7 +114,7 @@ Status check_combine(const engine::EngineConfig& config, ConstTensorView y, cons
     send.refused = true;
     return status;
   };
-  send.reduce = options.reduce.value_or(config.options.reduce);
+  send.reduce = options.reduce.value_or(config.reduce);
   send.codec = options.codec.value_or(config.options.combine_codec);
   if (Status status = check_handle(config, handle); !status.ok()) return refused(std::move(status));
   const window::HandleHeader header = known_header(config, handle);

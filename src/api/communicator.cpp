@@ -185,7 +185,8 @@ Communicator::~Communicator() = default;
 
 Result<Communicator> Communicator::create(World& world, const Shape& shape,
                                           const CommunicatorOptions& options) {
-  Result<engine::EngineConfig> config = api::resolve(shape, options, world.rank(), world.size());
+  Result<engine::EngineConfig> config =
+      api::resolve(shape, options, world.rank(), world.group()->nodes());
   // A rank whose own arguments are wrong tells the others, so that all get one Status.
   const std::string description =
       config ? "ok\n" + api::describe(*config) : "bad\n" + config.status().message();
@@ -199,6 +200,10 @@ Result<Communicator> Communicator::create(World& world, const Shape& shape,
   }
   if (Status status = api::compare(*gathered); !status.ok()) return status;
 
+  if (options.device == Device::cuda && config->nodes.several()) {
+    return Status(StatusCode::unimplemented,
+                  "device = cuda with ranks on several nodes, expected device = cpu");
+  }
   config->fingerprint = api::fingerprint_of(description);
   auto impl = std::make_unique<Impl>();
   impl->config = *config;
@@ -309,7 +314,8 @@ Status Communicator::write_profile(const std::string& path) const {
 
 Result<std::vector<SizeEntry>> Communicator::sizes(const Shape& shape, int ranks,
                                                    const CommunicatorOptions& options) {
-  Result<engine::EngineConfig> config = api::resolve(shape, options, 0, ranks);
+  Result<engine::EngineConfig> config =
+      api::resolve(shape, options, 0, routing::NodeMap::one_node(ranks));
   if (!config) return config.status();
   if (options.device == Device::cuda) {
     std::vector<SizeEntry> entries = engine::cuda::sizes(*config);

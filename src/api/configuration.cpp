@@ -40,8 +40,8 @@ Status check_shape(const Shape& shape, int ranks) {
 
 bool known(const CommunicatorOptions& options) noexcept {
   return options.mode <= Mode::throughput && options.layout <= Layout::expert_slab &&
-         options.reduce <= Reduce::single && options.y_memory <= YMemory::registered &&
-         options.device <= Device::cuda;
+         options.reduce.value_or(Reduce::rank) <= Reduce::node &&
+         options.y_memory <= YMemory::registered && options.device <= Device::cuda;
 }
 
 Status check_options(const Shape& shape, const CommunicatorOptions& options) {
@@ -50,7 +50,8 @@ Status check_options(const Shape& shape, const CommunicatorOptions& options) {
         fmt::format("mode = {}, layout = {}, reduce = {}, y_memory = {}: expected values of "
                     "their enumerations",
                     static_cast<int>(options.mode), static_cast<int>(options.layout),
-                    static_cast<int>(options.reduce), static_cast<int>(options.y_memory)));
+                    static_cast<int>(options.reduce.value_or(Reduce::rank)),
+                    static_cast<int>(options.y_memory)));
   }
   if (!codec::valid(options.dispatch_codec)) {
     return invalid(fmt::format(
@@ -73,6 +74,9 @@ Status check_options(const Shape& shape, const CommunicatorOptions& options) {
   }
   if (options.reduce == Reduce::single && !options.permit_single) {
     return invalid("reduce = single, expected permit_single to be set with it");
+  }
+  if (options.device == Device::cuda && options.reduce == Reduce::node) {
+    return {StatusCode::unimplemented, "reduce = node on cuda, expected rank or single"};
   }
   return {};
 }
@@ -148,7 +152,8 @@ window::PacketShape packet_shape(const engine::EngineConfig& config) {
 }  // namespace
 
 Result<engine::EngineConfig> resolve(const Shape& shape, const CommunicatorOptions& options,
-                                     int rank, int ranks) {
+                                     int rank, const routing::NodeMap& nodes) {
+  const int ranks = nodes.ranks();
   if (Status status = check_shape(shape, ranks); !status.ok()) return status;
   if (Status status = check_options(shape, options); !status.ok()) return status;
   Result<routing::ExpertMap> map =
@@ -161,6 +166,8 @@ Result<engine::EngineConfig> resolve(const Shape& shape, const CommunicatorOptio
   config.shape = shape;
   config.options = options;
   config.map = std::move(map).value();
+  config.nodes = nodes;
+  config.reduce = options.reduce.value_or(nodes.several() ? Reduce::node : Reduce::rank);
   if (options.mode == Mode::automatic) {
     config.options.mode = shape.max_tokens <= kLatencyTokens ? Mode::latency : Mode::throughput;
   }
@@ -181,14 +188,15 @@ std::string describe(const engine::EngineConfig& config) {
       "{}\n"
       "layout = {}\ndispatch_codec = {}/{}/{}\ncombine_codec = {}\nreduce = {}\npermit_single = "
       "{}\n"
-      "y_memory = {}\nslot_tokens = {}\nin_flight = {}\nexpert_to_rank = {}\n",
+      "y_memory = {}\nslot_tokens = {}\nin_flight = {}\nexpert_to_rank = {}\nrank_to_node = {}\n",
       version(), to_string(options.device), config.shape.experts, config.shape.top_k,
       config.shape.hidden, config.shape.max_tokens, to_string(options.mode),
       to_string(options.layout), to_string(options.dispatch_codec.kind),
       to_string(options.dispatch_codec.scale_form), options.dispatch_codec.group,
-      to_string(options.combine_codec), to_string(options.reduce), options.permit_single,
+      to_string(options.combine_codec), to_string(config.reduce), options.permit_single,
       options.y_memory == YMemory::registered ? "registered" : "ordinary", options.slot_tokens,
-      options.in_flight, fmt::join(config.map.expert_to_rank(), ","));
+      options.in_flight, fmt::join(config.map.expert_to_rank(), ","),
+      fmt::join(config.nodes.rank_to_node(), ","));
 }
 
 Status compare(const std::vector<std::string>& descriptions) {

@@ -12,7 +12,7 @@ namespace sluice::api {
 /// Checks a shape and its options, and fills in what they leave open: mode, slot tokens, expert
 /// map, window. The fingerprint is left 0.
 Result<engine::EngineConfig> resolve(const Shape& shape, const CommunicatorOptions& options,
-                                     int rank, int ranks);
+                                     int rank, const routing::NodeMap& nodes);
 
 /// Everything that must be equal on all ranks, one "name = value" per line.
 std::string describe(const engine::EngineConfig& config);

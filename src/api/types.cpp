@@ -76,6 +76,7 @@ std::string_view to_string(Reduce reduce) noexcept {
   switch (reduce) {
     case Reduce::rank: return "rank";
     case Reduce::single: return "single";
+    case Reduce::node: return "node";
   }
   return "unknown";
 }

@@ -15,6 +15,7 @@
 #include "bootstrap/thread_group.hpp"
 #include "sluice/limits.hpp"
 #include "store/address.hpp"
+#include "transport/network.hpp"
 
 namespace sluice {
 namespace {
@@ -120,11 +121,30 @@ Result<World> World::create(int rank, int size, const AllGather& all_gather,
 }
 
 Result<std::vector<World>> World::threads(int size, const WorldOptions& options) {
+  return threads(std::vector<int>{size}, options);
+}
+
+Result<std::vector<World>> World::threads(const std::vector<int>& node_sizes,
+                                          const WorldOptions& options) {
   return guarded([&]() -> Result<std::vector<World>> {
+    int size = 0;
+    for (const int ranks : node_sizes) {
+      // Each first, so that their sum is no overflow.
+      if (Status status = check_size(ranks); !status.ok()) return status;
+      size += ranks;
+      if (Status status = check_size(size); !status.ok()) return status;
+    }
     if (Status status = check_size(size); !status.ok()) return status;
+    std::shared_ptr<transport::Network> network;
+    if (node_sizes.size() > 1) {
+      auto named = transport::network_of(base::Environment::read());
+      if (!named.ok()) return named.status();
+      network = std::move(named).value();
+    }
     std::vector<World> worlds;
     worlds.reserve(static_cast<std::size_t>(size));
-    for (auto& group : bootstrap::ThreadGroup::create_all(size)) {
+    for (auto& group :
+         bootstrap::ThreadGroup::create_all(routing::NodeMap::of_sizes(node_sizes), network)) {
       worlds.push_back(World(std::move(group), options));
     }
     return worlds;

@@ -11,11 +11,18 @@
 #include "base/descriptor.hpp"
 #include "memory/control_page.hpp"
 #include "memory/shared_region.hpp"
+#include "routing/node_map.hpp"
 #include "sluice/status.hpp"
+
+namespace sluice::transport {
+class Network;
+}
 
 namespace sluice::bootstrap {
 
-/// The control plane of a world on one node: what engines need of their peers besides windows.
+/// The control plane of a world: what engines need of their peers besides windows. Ranks of other
+/// nodes are reached by collective calls only: their memory is not mapped, and of their life nothing
+/// is known here.
 ///
 /// Two implementations: threads of one process, and processes joined by a mesh of sockets. All
 /// collective calls come in the same order on every rank; every one of them ends by its deadline,
@@ -26,15 +33,19 @@ class Group {
 
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
+  virtual const routing::NodeMap& nodes() const noexcept = 0;
+  /// By which ranks of several nodes reach each other; null on one node.
+  virtual std::shared_ptr<transport::Network> network() const noexcept = 0;
 
   /// Collective. One blob of every rank, in rank order. Blobs may differ in length and be empty.
   virtual Result<std::vector<std::string>> all_gather(std::string_view blob,
                                                       base::Deadline deadline) = 0;
 
   /// Collective. Every rank contributes `bytes` zeroed bytes (its own number, 0 allowed) of
-  /// anonymous shared memory and maps everybody's. `committed`: the memory is taken now, so that no
-  /// later store can fail for want of it; otherwise when touched. If any rank fails, all ranks get
-  /// the same Status, which names the rank, the bytes asked for and the reason.
+  /// anonymous shared memory and maps those of its node (the others' base is null). `committed`: the
+  /// memory is taken now, so that no later store can fail for want of it; otherwise when touched. If
+  /// any rank fails, all ranks get the same Status, which names the rank, the bytes asked for and the
+  /// reason.
   virtual Result<memory::SharedRegion> share(std::size_t bytes, bool committed,
                                              base::Deadline deadline) = 0;
 
@@ -44,10 +55,11 @@ class Group {
   virtual Result<std::vector<base::Descriptor>> exchange_files(const Result<base::Descriptor>& mine,
                                                                base::Deadline deadline) = 0;
 
-  /// The control page of `rank`, valid as long as the group.
+  /// The control page of `rank`, valid as long as the group. Of a rank of another node: a page that
+  /// says nothing.
   virtual memory::ControlPage& control(int rank) noexcept = 0;
 
-  /// Whether the peer's process is known to have ended without leave(). Becomes true by itself (a
+  /// Ranks of this node: whether the peer's process is known to have ended without leave(). Becomes true by itself (a
   /// monitor watches the peers) and rings this rank's doorbell when it does. A peer that destroyed
   /// its group without leave() counts as dead; a thread cannot die in any other way.
   virtual bool is_dead(int rank) const noexcept = 0;

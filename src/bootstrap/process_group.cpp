@@ -33,7 +33,10 @@ Result<base::Descriptor> prepare(Introduction& mine, const Result<HostIdentity>&
 
 }  // namespace
 
-ProcessGroup::ProcessGroup(Mesh mesh) : process_(::getpid()), mesh_(std::move(mesh)) {}
+ProcessGroup::ProcessGroup(Mesh mesh)
+    : process_(::getpid()),
+      mesh_(std::move(mesh)),
+      nodes_(routing::NodeMap::one_node(mesh_.size())) {}
 
 Result<std::unique_ptr<Group>> ProcessGroup::create(int rank, int size, const Gather& gather,
                                                     base::Deadline deadline,

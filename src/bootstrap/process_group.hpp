@@ -29,6 +29,8 @@ class ProcessGroup final : public Group {
 
   int rank() const noexcept override { return mesh_.rank(); }
   int size() const noexcept override { return mesh_.size(); }
+  const routing::NodeMap& nodes() const noexcept override { return nodes_; }
+  std::shared_ptr<transport::Network> network() const noexcept override { return nullptr; }
   Result<std::vector<std::string>> all_gather(std::string_view blob,
                                               base::Deadline deadline) override;
   Result<memory::SharedRegion> share(std::size_t bytes, bool committed,
@@ -51,6 +53,7 @@ class ProcessGroup final : public Group {
 
   const int process_;  // Of the one that joined.
   Mesh mesh_;
+  const routing::NodeMap nodes_;
   memory::SharedRegion pages_;
   std::unique_ptr<PeerMonitor> monitor_;  // Uses mesh_ and pages_: destroyed before them.
 };

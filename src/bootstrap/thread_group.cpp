@@ -20,17 +20,27 @@ Status agreed_in(const std::vector<ThreadRendezvous::Contribution>& round) {
 }  // namespace
 
 std::vector<std::unique_ptr<Group>> ThreadGroup::create_all(int size) {
-  const auto rendezvous = std::make_shared<ThreadRendezvous>(size);
+  return create_all(routing::NodeMap::one_node(size), nullptr);
+}
+
+std::vector<std::unique_ptr<Group>> ThreadGroup::create_all(
+    const routing::NodeMap& nodes, const std::shared_ptr<transport::Network>& network) {
+  const auto rendezvous = std::make_shared<ThreadRendezvous>(nodes.ranks());
   std::vector<std::unique_ptr<Group>> groups;
-  groups.reserve(static_cast<std::size_t>(size));
-  for (int rank = 0; rank < size; ++rank) {
-    groups.push_back(std::make_unique<ThreadGroup>(rendezvous, rank));
+  groups.reserve(static_cast<std::size_t>(nodes.ranks()));
+  for (int rank = 0; rank < nodes.ranks(); ++rank) {
+    groups.push_back(std::make_unique<ThreadGroup>(rendezvous, rank, nodes, network));
   }
   return groups;
 }
 
-ThreadGroup::ThreadGroup(std::shared_ptr<ThreadRendezvous> rendezvous, int rank) noexcept
-    : rendezvous_(std::move(rendezvous)), rank_(rank) {}
+ThreadGroup::ThreadGroup(std::shared_ptr<ThreadRendezvous> rendezvous, int rank,
+                         routing::NodeMap nodes, std::shared_ptr<transport::Network> network)
+    : rendezvous_(std::move(rendezvous)),
+      rank_(rank),
+      nodes_(std::move(nodes)),
+      network_(std::move(network)),
+      elsewhere_(std::make_unique<memory::ControlPage>()) {}
 
 ThreadGroup::~ThreadGroup() {
   rendezvous_->abandon(rank_);
@@ -57,9 +67,10 @@ Result<memory::SharedRegion> ThreadGroup::share(std::size_t bytes, bool committe
 
   if (Status status = agreed_in(**round); !status.ok()) return status;
   std::vector<memory::SharedRegion::Part> parts;
-  for (const auto& contribution : **round) {
+  for (int rank = 0; rank < size(); ++rank) {
+    const auto& contribution = (**round)[static_cast<std::size_t>(rank)];
     const auto& part = *static_cast<const memory::Mapping*>(contribution.object.get());
-    parts.push_back({part.base(), part.bytes()});
+    parts.push_back({nodes_.together(rank, rank_) ? part.base() : nullptr, part.bytes()});
   }
   // The round owns the mappings; whoever releases it last unmaps them.
   return memory::SharedRegion(std::move(parts), [owner = *round]() mutable { owner.reset(); });
@@ -113,8 +124,8 @@ Result<std::unique_ptr<Group>> ThreadGroup::split(int color, int key, base::Dead
   const auto leader = static_cast<std::size_t>(members.front());
   auto rendezvous = std::static_pointer_cast<ThreadRendezvous>((**round)[leader].object);
   const auto place = std::find(members.begin(), members.end(), rank_) - members.begin();
-  return std::unique_ptr<Group>(
-      std::make_unique<ThreadGroup>(std::move(rendezvous), static_cast<int>(place)));
+  return std::unique_ptr<Group>(std::make_unique<ThreadGroup>(
+      std::move(rendezvous), static_cast<int>(place), nodes_.among(members), network_));
 }
 
 Status ThreadGroup::leave(base::Deadline) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "routing/expert_map.hpp"
+#include "routing/node_map.hpp"
 #include "routing/row_plan.hpp"
 #include "sluice/communicator.hpp"
 #include "window/packet_layout.hpp"
@@ -19,6 +20,8 @@ struct EngineConfig {
   Shape shape;
   CommunicatorOptions options;  // mode and slot_tokens are resolved: neither automatic nor 0.
   routing::ExpertMap map;
+  routing::NodeMap nodes = routing::NodeMap::one_node(0);
+  Reduce reduce = Reduce::rank;   // Default of combine calls.
   int tokens_max = 0;             // Most tokens of one call: slot_tokens or max_tokens.
   window::WindowShape window;     // cpu
   window::PacketShape packets;    // cuda

@@ -41,7 +41,7 @@ struct CellContent {
   std::uint8_t codec_form = 0;  // dispatch: sluice::ScaleForm; combine: sluice::Reduce
   std::uint16_t codec_group = 0;
   std::uint8_t row_dtype = 0;  // combine, kRegistered: sluice::DType of the rows
-  std::uint8_t unused = 0;
+  std::uint8_t in_sum = 0;     // combine, between nodes: its results are in the sum of its node
   std::int64_t capacity = 0;
   std::int64_t alignment = 0;
   std::uint64_t row_offset = 0;  // Rows that are pulled: the first, from the window's base or that

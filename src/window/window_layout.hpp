@@ -76,6 +76,14 @@ class WindowLayout {
   constexpr std::size_t accusation(int peer) const noexcept {
     return lane(peer) + index(protocol::kKinds) * kLineBytes;
   }
+  /// Of a rank of another node, beside its accusation: its beats, and whether it is gone. Written by
+  /// its rail peer here.
+  constexpr std::size_t beats(int peer) const noexcept {
+    return accusation(peer) + sizeof(std::uint64_t);
+  }
+  constexpr std::size_t gone(int peer) const noexcept {
+    return accusation(peer) + 2 * sizeof(std::uint64_t);
+  }
   constexpr std::size_t cell(int peer, protocol::CellKind kind, int bank) const noexcept {
     return lane(peer) + cells_offset_ +
            (index(static_cast<int>(kind)) * index(shape_.banks) + index(bank)) *

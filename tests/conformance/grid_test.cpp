@@ -65,6 +65,13 @@ INSTANTIATE_TEST_SUITE_P(ByRank, Grid,
                                                               Layout::expert_slab),
                                             kCodecs, ::testing::Values(Reduce::rank)),
                          point_name);
+INSTANTIATE_TEST_SUITE_P(ByNode, Grid,
+                         ::testing::Combine(both_modes(),
+                                            ::testing::Values(Layout::rank_major,
+                                                              Layout::expert_major,
+                                                              Layout::expert_slab),
+                                            kCodecs, ::testing::Values(Reduce::node)),
+                         point_name);
 // rank_major refuses `single`.
 INSTANTIATE_TEST_SUITE_P(
     BySingle, Grid,

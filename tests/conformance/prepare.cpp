@@ -133,6 +133,19 @@ reference::CombineInput draw_results(const Step& step, int rank, std::uint64_t r
   return input;
 }
 
+}  // namespace
+
+std::vector<int> rank_to_node(int ranks) {
+  if (launcher() != support::run_as_threads) return std::vector<int>(at(ranks));
+  std::vector<int> nodes;
+  for (const int size : support::node_sizes(ranks)) {
+    nodes.insert(nodes.end(), at(size), nodes.empty() ? 0 : nodes.back() + 1);
+  }
+  return nodes;
+}
+
+namespace {
+
 void compute(const Scenario* scenario, Step& step) {
   step.dispatched.clear();
   for (const reference::DispatchProblem& problem : step.dispatches) {
@@ -145,7 +158,10 @@ void compute(const Scenario* scenario, Step& step) {
     if (fresh && scenario != nullptr) {
       problem.y_dtype = step.spec.y_dtype;
       problem.codec = step.spec.combine_codec.value_or(scenario->options.combine_codec);
-      problem.reduce = step.spec.reduce.value_or(scenario->options.reduce);
+      problem.rank_to_node = rank_to_node(scenario->ranks);
+      const bool several = problem.rank_to_node.back() > 0;
+      problem.reduce = step.spec.reduce.value_or(
+          scenario->options.reduce.value_or(several ? Reduce::node : Reduce::rank));
       problem.plain_sum = step.spec.plain_sum;
       step.combines.push_back(problem);
     }

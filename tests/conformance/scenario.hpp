@@ -110,6 +110,8 @@ std::size_t registered_bytes(const Scenario& scenario);
 
 /// How this executable runs ranks: as threads or as processes.
 support::RunRanks launcher();
+/// The node of every rank, as the launcher places them.
+std::vector<int> rank_to_node(int ranks);
 
 /// Creates the communicator of a scenario; a failure is a finding.
 std::optional<Communicator> make_communicator(World& world, const Scenario& scenario,

@@ -165,6 +165,9 @@ class Home {
       }
       return sum;
     }
+    // In the order of first appearance, which is that of their lowest ranks.
+    std::vector<int> nodes;
+    std::map<int, float> node_sums;
     for (int rank = 0; rank < shape_.ranks; ++rank) {
       float partial = 0.0F;
       bool contributes = false;
@@ -177,8 +180,16 @@ class Home {
           partial = add(route, result_of(route, h), partial);
         }
       }
-      if (contributes) sum = sum + through(hop_, partial);
+      if (!contributes) continue;
+      if (problem_.reduce == Reduce::rank) {
+        sum = sum + through(hop_, partial);
+        continue;
+      }
+      const int node = problem_.rank_to_node.empty() ? 0 : problem_.rank_to_node[at(rank)];
+      if (node_sums.find(node) == node_sums.end()) nodes.push_back(node);
+      node_sums[node] = node_sums[node] + through(hop_, partial);
     }
+    for (const int node : nodes) sum = sum + through(hop_, node_sums[node]);
     return sum;
   }
 

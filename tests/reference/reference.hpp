@@ -40,6 +40,8 @@
 ///   is the sum of their weights in f32, k ascending, from +0 if there are several.
 ///   rank    p_r = +0; p_r = fma(w_k, y_k, p_r) over the answered routes of rank r, k ascending;
 ///           s = +0; s = s + A(p_r) over the ranks with an answered route, ascending.
+///   node    p_r as above; q_n = +0; q_n = q_n + A(p_r) over the node's ranks with an answered route,
+///           ascending; s = +0; s = s + A(q_n) over the nodes that have such ranks, by their lowest rank.
 ///   single  s = +0; s = fma(w_k, A(y_k), s) over the answered routes, k ascending.
 ///   Plain sum: p_r + y_k and s + A(y_k) in place of the fma. rank_major: y of the record is p_r.
 /// Loss. W = the weights of all valid routes, each its own, f32, k ascending from +0; W_answered
@@ -153,6 +155,7 @@ struct CombineProblem {
   DType y_dtype = DType::bf16;
   CodecKind codec = CodecKind::bf16;
   Reduce reduce = Reduce::rank;
+  std::vector<int> rank_to_node;  // node: R entries, or empty: one node
   bool plain_sum = false;
   std::vector<CombineInput> inputs;  // R
   std::vector<bool> lost_ranks;      // R entries, or empty: their results do not come home

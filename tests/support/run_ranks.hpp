@@ -29,7 +29,11 @@ struct RunResult {
   std::string text() const;
 };
 
-/// Runs `body` on `ranks` threads of this process over World::threads.
+/// Nodes of a world of `ranks` threads: SLUICE_TEST_NODE_SIZE ranks each, and what is left; one node if
+/// it is not set.
+std::vector<int> node_sizes(int ranks);
+
+/// Runs `body` on `ranks` threads of this process over World::threads, on nodes of node_sizes().
 RunResult run_as_threads(int ranks, const RankBody& body, const RunOptions& options = {});
 /// Runs `body` on `ranks` child processes, joined by a rendezvous of their own. The caller has no
 /// other thread: a child is a copy of its only one. A child never returns to the caller.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -44,11 +45,21 @@ class Finish {
 
 }  // namespace
 
+std::vector<int> node_sizes(int ranks) {
+  const char* const text = std::getenv("SLUICE_TEST_NODE_SIZE");
+  if (text == nullptr) return {ranks};
+  std::vector<int> sizes;
+  for (int left = ranks; left > 0; left -= sizes.back()) {
+    sizes.push_back(std::min(std::max(1, std::atoi(text)), left));
+  }
+  return sizes;
+}
+
 RunResult run_as_threads(int ranks, const RankBody& body, const RunOptions& options) {
   RunResult result;
   const auto count = static_cast<std::size_t>(ranks);
   result.notes.resize(count);
-  Result<std::vector<World>> worlds = World::threads(ranks);
+  Result<std::vector<World>> worlds = World::threads(node_sizes(ranks));
   if (!worlds) {
     result.failures.push_back("World::threads: " + worlds.status().to_string());
     return result;

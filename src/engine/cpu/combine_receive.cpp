@@ -48,7 +48,15 @@ class RowWeights {
       const int record = next_record_[rank]++;
       if (!operation_.answers[rank].accepted) continue;
       const float* sent = context_.lanes.row_weights_in(from.rank, bank_, record);
-      for (std::uint32_t left = from.mask; left != 0; left &= left - 1) {
+      std::uint32_t left = from.mask;
+      if (operation_.request.reduce == Reduce::node && !context_.together(from.rank)) {
+        // With the sum of its node come those of all its ranks, by token.
+        const int node = context_.nodes().node_of(from.rank);
+        const int sender = context_.nodes().rail_peer(context_.rank(), node);
+        sent = context_.lanes.row_weights_in(sender, bank_, token);
+        left &= *context_.lanes.combine_mask_in(sender, bank_, token);
+      }
+      for (; left != 0; left &= left - 1) {
         const int k = std::countr_zero(left);
         put(token, k, sent[k]);
       }
@@ -97,7 +105,16 @@ class HomeSum {
            context_.sum_rows.data() + at * context_.config.window.combine_row_bytes, sum_target_,
            nullptr);
     }
-    add_up(token, terms, next);
+    if (operation_.request.reduce == Reduce::node) {
+      add_nodes(token, terms);
+    } else {
+      args_ = {};
+      args_.terms = terms_of(terms, terms_);
+      args_.next = terms_of(next, next_terms_);
+      args_.weighted = terms.weighted;
+      args_.groups = groups_of(terms);
+      add_up(token, terms);
+    }
   }
 
   std::int64_t lost_routes() const noexcept { return lost_; }
@@ -114,10 +131,42 @@ class HomeSum {
     return sum;
   }
 
-  void add_up(int token, const TokenTerms& terms, const TokenTerms& next) {
+  static std::span<const std::uint8_t> groups_of(const TokenTerms& terms) noexcept {
+    if (!terms.weighted) return {};
+    return {terms.groups.data(), static_cast<std::size_t>(terms.group_count)};
+  }
+
+  // The sum of this node's ranks first, which the combine codec rounds like those of other nodes.
+  void add_nodes(int token, const TokenTerms& terms) {
+    std::byte* const own_sum =
+        context_.sum_rows.data() +
+        static_cast<std::size_t>(context_.top_k()) * context_.config.window.combine_row_bytes;
+    if (terms.count > 0) {
+      codec::SumArgs own;
+      own.terms = terms_of(terms, terms_);
+      own.term_dtype = sum_target_.dtype;
+      own.weighted = terms.weighted;
+      own.groups = groups_of(terms);
+      own.out = own_sum;
+      own.out_dtype = sum_target_.dtype;
+      own.elements = context_.hidden();
+      context_.kernels.sum(own);
+    }
+    for (int i = 0; i < terms.node_sum_count; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const void* const sum = terms.node_sums[at];
+      next_terms_[at] = {sum == nullptr ? own_sum : sum, 1.0F};
+    }
+    args_ = {};
+    args_.terms = {next_terms_.data(), static_cast<std::size_t>(terms.node_sum_count)};
+    add_up(token, terms);
+  }
+
+  // Adds the terms of args_ up, and what comes after them.
+  void add_up(int token, const TokenTerms& terms) {
     const float* weights =
         operation_.weights.data() + static_cast<std::ptrdiff_t>(token) * context_.top_k();
-    codec::SumArgs args;
+    codec::SumArgs& args = args_;
     const std::uint32_t lost = terms.expected & ~terms.answered;
     if (!mutant(Mutant::lost_not_counted)) lost_ += std::popcount(lost);
     if (surviving_ != nullptr) {
@@ -135,13 +184,7 @@ class HomeSum {
       args.scale = whole / surviving;
     }
     for (std::size_t i = 0; i < extra_count_; ++i) extras_[i].row = extra_grids_[i].row(token);
-    args.terms = terms_of(terms, terms_);
-    args.next = terms_of(next, next_terms_);
     args.term_dtype = sum_target_.dtype;
-    args.weighted = terms.weighted;
-    if (terms.weighted) {
-      args.groups = {terms.groups.data(), static_cast<std::size_t>(terms.group_count)};
-    }
     args.extras = {extras_.data(), extra_count_};
     args.out = out_.row(token);
     args.out_dtype = out_dtype_;
@@ -169,6 +212,7 @@ class HomeSum {
   std::array<codec::SumExtra, kMaxBiases + kMaxSharedResults> extras_{};
   std::size_t extra_count_ = 0;
   std::byte* surviving_ = nullptr;
+  codec::SumArgs args_;
   Terms terms_;
   Terms next_terms_;
   std::int64_t lost_ = 0;

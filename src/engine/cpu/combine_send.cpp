@@ -9,6 +9,7 @@
 #include "engine/cpu/context.hpp"
 #include "engine/cpu/handle_writer.hpp"
 #include "engine/cpu/handshake.hpp"
+#include "engine/cpu/node_heads.hpp"
 #include "engine/cpu/partial_sum.hpp"
 #include "engine/cpu/streaming.hpp"
 #include "engine/registered_rows.hpp"
@@ -20,7 +21,9 @@
 /// combine, send half: what the expert's rank does for every home. One record per (token, rank)
 /// with the partial sum and the mask of the routes in it, or with `single` one per route. Records
 /// are pushed into homes' lanes (latency) or staged for them; from y in registered memory homes form
-/// them themselves. Those of this rank's own tokens never leave it: its receive half forms them.
+/// them themselves. Those of this rank's own tokens never leave it: its receive half forms them. Those
+/// for homes on other nodes are staged for the relay, which sends them as they are, or (reduce = node)
+/// adds them to the others of this node.
 namespace sluice::engine::cpu {
 namespace {
 
@@ -50,11 +53,45 @@ protocol::CellContent agreed_content(const Context& context, const CombineOperat
   return content;
 }
 
+/// Where the records of one home are written.
+struct AnswerPlace {
+  std::byte* rows = nullptr;
+  std::uint64_t row_offset = 0;  // throughput: from the window's base
+  std::uint32_t* masks = nullptr;
+  float* row_weights = nullptr;
+  std::byte* answer = nullptr;  // a home on another node: AnswerHead
+};
+
+AnswerPlace place_for(const Context& context, std::uint64_t epoch, int home) noexcept {
+  const int bank = protocol::bank_of(epoch, context.config.window.banks);
+  std::byte* const own = context.lanes.window(context.rank());
+  AnswerPlace place;
+  if (!context.together(home)) {
+    const window::RelayLayout& layout = context.relay->site().own();
+    const int stage = static_cast<int>(epoch % static_cast<unsigned>(layout.answer_depth()));
+    place.answer = own + layout.answer(home, bank);
+    place.rows = own + layout.answer_row(home, stage, 0);
+    place.masks = reinterpret_cast<std::uint32_t*>(place.answer + layout.answer_masks());
+    place.row_weights = reinterpret_cast<float*>(place.answer + layout.answer_weights());
+    return place;
+  }
+  place.masks = context.lanes.combine_mask_out(home, bank, 0);
+  place.row_weights = context.lanes.row_weights_out(home, bank, 0);
+  if (context.throughput()) {
+    const int stage = protocol::stage_of(epoch, context.config.window.combine_stages);
+    place.row_offset = context.layout.staged_combine_row(stage, home, 0);
+    place.rows = own + place.row_offset;
+  } else {
+    place.rows = context.lanes.combine_row_out(home, bank, 0);
+  }
+  return place;
+}
+
 /// The records of one home: forms them one after the other.
 class HomeAnswer {
  public:
   HomeAnswer(Context& context, const CombineOperation& operation, const HandleArrays& handle,
-             int home)
+             int home, const AnswerPlace& place)
       : context_(context),
         request_(operation.request),
         epoch_(operation.epoch),
@@ -65,17 +102,11 @@ class HomeAnswer {
         bank_(protocol::bank_of(operation.epoch, context.config.window.banks)),
         begin_(handle.source_offsets[home]),
         end_(handle.source_offsets[home + 1]),
+        place_(place),
         target_{combine_dtype(operation), context.hidden(),
                 worth_streaming(static_cast<std::size_t>(handle.header->records) *
                                 context.config.window.combine_row_bytes)} {
     if (request_.row_weights.given()) row_weights_ = RowGrid(request_.row_weights);
-    if (context.throughput()) {
-      const int stage = protocol::stage_of(operation.epoch, context.config.window.combine_stages);
-      row_offset_ = context.layout.staged_combine_row(stage, home, 0);
-      out_ = context.lanes.window(context.rank()) + row_offset_;
-    } else {
-      out_ = context.lanes.combine_row_out(home, bank_, 0);
-    }
   }
 
   /// Says where the rows of all records lie, or forms them; the number of slots.
@@ -94,8 +125,6 @@ class HomeAnswer {
     return slot_;
   }
 
-  std::uint64_t row_offset() const noexcept { return row_offset_; }
-
  private:
   RecordRoutes routes_of(std::int64_t record) const noexcept {
     const std::int64_t first = record * context_.top_k();
@@ -110,7 +139,7 @@ class HomeAnswer {
   }
 
   std::byte* row_out() const noexcept {
-    return out_ + static_cast<std::size_t>(slot_) * context_.layout.combine_row_stride();
+    return place_.rows + static_cast<std::size_t>(slot_) * context_.layout.combine_row_stride();
   }
 
   // This rank's own records are found in its handle.
@@ -133,7 +162,7 @@ class HomeAnswer {
   }
 
   void put_mask(std::uint32_t mask) noexcept {
-    *context_.lanes.combine_mask_out(home_, bank_, slot_++) = mask;
+    place_.masks[slot_++] = mask;
     count_bytes(sizeof(mask));
   }
 
@@ -149,7 +178,7 @@ class HomeAnswer {
       if (sum->count > 0) {
         const trace::Span span(context_.timeline, trace::Phase::sum, "combine", epoch_);
         cpu::form(context_.kernels, *sum, row_out(), target_, next);
-        if (!context_.throughput()) count_bytes(context_.config.window.combine_row_bytes);
+        count_row();
       }
       put_mask(sum->answered);
     }
@@ -166,14 +195,14 @@ class HomeAnswer {
         const trace::Span span(context_.timeline, trace::Phase::put, "combine", epoch_);
         context_.kernels.convert(y_.grid.row(row), y_.dtype, row_out(), target_.dtype,
                                  target_.elements);
-        if (!context_.throughput()) count_bytes(context_.config.window.combine_row_bytes);
+        count_row();
       }
       put_mask(row >= 0 ? routing::routes_to_same(record.ids, present, k) : 0);
     }
   }
 
   void put_row_weights(std::int64_t record) noexcept {
-    float* out = context_.lanes.row_weights_out(home_, bank_, static_cast<int>(record - begin_));
+    float* out = place_.row_weights + (record - begin_) * context_.top_k();
     const std::int32_t* rows = routes_of(record).rows;
     const auto* first =
         std::find_if(rows, rows + context_.top_k(), [](std::int32_t row) { return row >= 0; });
@@ -185,6 +214,12 @@ class HomeAnswer {
       }
     }
     count_bytes(sizeof(float) * static_cast<std::size_t>(context_.top_k()));
+  }
+
+  // Staged rows of this node are counted by who reads them.
+  void count_row() noexcept {
+    if (context_.throughput() && context_.together(home_)) return;
+    count_bytes(context_.config.window.combine_row_bytes);
   }
 
   void count_bytes(std::size_t bytes) noexcept {
@@ -203,9 +238,8 @@ class HomeAnswer {
   int bank_;
   std::int64_t begin_;  // Records of this home.
   std::int64_t end_;
+  AnswerPlace place_;
   SumTarget target_;
-  std::uint64_t row_offset_ = 0;
-  std::byte* out_ = nullptr;
   int slot_ = 0;
   std::array<PartialSum, 2> sums_;
 };
@@ -220,14 +254,17 @@ void put_weights(Context& context, CombineOperation& operation) {
   const int bank = protocol::bank_of(operation.epoch, context.config.window.banks);
   const auto top_k = static_cast<std::size_t>(context.top_k());
   std::fill(operation.next_slot.begin(), operation.next_slot.end(), 0);
+  NodeHeads heads(context, operation.epoch, /*weights=*/true, operation.headers);
   if (!operation.request.refused) {
     const HandleArrays handle(context.handle_layout, operation.request.handle.data());
     for (int token = 0; token < operation.tokens; ++token) {
       const std::size_t first = static_cast<std::size_t>(token) * top_k;
-      for (const routing::Destination& to :
-           routing::Destinations(handle.topk_ids + first, context.top_k(), context.config.map)) {
+      const routing::Destinations destinations(handle.topk_ids + first, context.top_k(),
+                                               context.config.map);
+      heads.add(token, handle.topk_ids + first, &operation.weights[first], destinations);
+      for (const routing::Destination& to : destinations) {
         const int record = operation.next_slot[static_cast<std::size_t>(to.rank)]++;
-        if (context.suspects.contains(to.rank)) continue;
+        if (context.suspects.contains(to.rank) || !context.together(to.rank)) continue;
         float* out = context.lanes.given_weights_out(to.rank, bank, record);
         for (int k = 0; k < context.top_k(); ++k) {
           out[k] = ((to.mask >> k) & 1U) != 0
@@ -240,9 +277,10 @@ void put_weights(Context& context, CombineOperation& operation) {
       }
     }
   }
+  heads.publish(operation.content, operation.next_slot, /*row_bytes=*/0, /*known=*/false);
   for (int step = 1; step <= context.ranks(); ++step) {
     const int peer = (context.rank() + step) % context.ranks();
-    if (context.suspects.contains(peer)) continue;
+    if (context.suspects.contains(peer) || !context.together(peer)) continue;
     protocol::CellContent content = operation.content;
     content.records = operation.next_slot[static_cast<std::size_t>(peer)];
     publish_cell(context, exchange, peer, CellKind::weights, content);
@@ -282,9 +320,35 @@ ResultRows results_of(const CombineOperation& operation) noexcept {
 }
 
 bool usable_in_place(const CombineOperation& operation) noexcept {
-  return operation.request.reduce == Reduce::rank ||
+  return operation.request.reduce != Reduce::single ||
          operation.request.y.dtype == combine_dtype(operation);
 }
+
+namespace {
+
+// What the relay needs to know of the records for a home on another node.
+void write_answer_head(const Context& context, const CombineOperation& operation, int home,
+                       const AnswerPlace& place, const protocol::CellContent& content) {
+  const window::RelayLayout& layout = context.relay->site().own();
+  const bool by_node = operation.request.reduce == Reduce::node;
+  window::AnswerHead head;
+  head.epoch = operation.epoch;
+  head.slots = content.records;
+  head.contents = 1;
+  head.row_bytes = static_cast<std::uint32_t>(
+      codec::row_bytes({operation.request.codec, ScaleForm::f32, 128}, context.hidden()));
+  head.by_node = by_node ? 1 : 0;
+  std::memcpy(place.answer, &head, sizeof(head));
+  protocol::Cell cell{};
+  cell.content = content;
+  std::memcpy(place.answer + layout.answer_content(), &cell, sizeof(cell));
+  if (!by_node || content.records == 0) return;
+  const HandleArrays handle(context.handle_layout, operation.request.handle.data());
+  std::copy_n(handle.record_token + handle.source_offsets[home], content.records,
+              reinterpret_cast<std::int32_t*>(place.answer + layout.answer_tokens()));
+}
+
+}  // namespace
 
 void answer_homes(Context& context, CombineOperation& operation) {
   const numeric::FloatEnvironment environment;
@@ -303,19 +367,21 @@ void answer_homes(Context& context, CombineOperation& operation) {
   for (int step = 1; step <= context.ranks(); ++step) {
     const int home = (context.rank() + step) % context.ranks();
     if (context.suspects.contains(home)) continue;
+    const bool near = context.together(home);
+    const AnswerPlace place = place_for(context, operation.epoch, home);
     protocol::CellContent content = operation.content;
     if (!request.refused) {
       const HandleArrays handle(context.handle_layout, request.handle.data());
       if (!operation.served.contains(home)) {
         content.flags |= cell_flags::kNothing;
       } else {
-        HomeAnswer answer(context, operation, handle, home);
+        HomeAnswer answer(context, operation, handle, home, place);
         // This rank's own tokens need no one's permission to read y.
         const bool own = home == context.rank() && usable_in_place(operation);
-        content.records = answer.form(in_place || own);
-        content.row_offset = answer.row_offset();
+        content.records = answer.form((in_place && near) || own);
+        content.row_offset = place.row_offset;
         content.row_stride = context.layout.combine_row_stride();
-        if (in_place) {
+        if (in_place && near) {
           content.flags |= cell_flags::kRegistered;
           content.row_offset = y_offset;
           content.row_stride = static_cast<std::uint64_t>(RowGrid(request.y).row_stride());
@@ -323,8 +389,13 @@ void answer_homes(Context& context, CombineOperation& operation) {
         }
       }
     }
-    publish_cell(context, exchange, home, CellKind::combine, content);
+    if (near) {
+      publish_cell(context, exchange, home, CellKind::combine, content);
+    } else {
+      write_answer_head(context, operation, home, place, content);
+    }
   }
+  if (context.relay != nullptr) context.relay->publish(CellKind::combine, operation.epoch);
 }
 
 void send_combine(Context& context, CombineOperation& operation) {
@@ -332,7 +403,7 @@ void send_combine(Context& context, CombineOperation& operation) {
   operation.wait_ns = 0;
   operation.zero_copy = false;
   take_weights(context, operation);
-  operation.weights_phase = request.weights.given() && request.reduce == Reduce::rank &&
+  operation.weights_phase = request.weights.given() && request.reduce != Reduce::single &&
                             !request.plain_sum && layout_of(request) != Layout::rank_major;
   operation.content = agreed_content(context, operation);
   operation.served = {};

@@ -18,6 +18,7 @@
 #include "memory/shared_region.hpp"
 #include "protocol/await.hpp"
 #include "protocol/cell.hpp"
+#include "relay/relay.hpp"
 #include "trace/timeline.hpp"
 #include "window/handle_layout.hpp"
 
@@ -26,17 +27,21 @@ namespace sluice::engine::cpu {
 /// What the four halves share: one rank's side of one communicator.
 struct Context {
   Context(EngineConfig config_, std::shared_ptr<bootstrap::Group> group_,
-          memory::SharedRegion windows_, memory::SharedRegion heaps_)
+          std::shared_ptr<relay::Memory> memory_, std::unique_ptr<relay::Relay> relay_)
       : config(std::move(config_)),
         group(std::move(group_)),
         layout(config.window),
-        windows(std::move(windows_)),
-        heaps(std::move(heaps_)),
-        lanes(config.rank, layout, windows),
+        memory(std::move(memory_)),
+        relay(std::move(relay_)),
+        windows(memory->windows),
+        heaps(memory->heaps),
+        lanes(config.rank, layout, windows, config.nodes,
+              relay == nullptr ? nullptr : &relay->site().own()),
         kernels(codec::best_kernels()),
         handle_layout(config.ranks, config.shape.top_k, config.local_experts(), config.tokens_max),
         heap(heaps.bytes(config.rank)),
-        sum_rows(static_cast<std::size_t>(config.shape.top_k) * config.window.combine_row_bytes) {
+        sum_rows(static_cast<std::size_t>(config.shape.top_k + 1) *
+                 config.window.combine_row_bytes) {
     statistics.rows_per_expert_step.resize(static_cast<std::size_t>(config.local_experts()));
     statistics.rows_per_expert_total.resize(static_cast<std::size_t>(config.local_experts()));
     statistics.wait_ns_per_source.resize(static_cast<std::size_t>(config.ranks));
@@ -50,6 +55,12 @@ struct Context {
   int hidden() const noexcept { return config.shape.hidden; }
   bool throughput() const noexcept { return config.throughput(); }
   bool reads_in_place() const noexcept { return config.reads_in_place(); }
+  const routing::NodeMap& nodes() const noexcept { return config.nodes; }
+  bool together(int peer) const noexcept { return config.nodes.together(peer, config.rank); }
+  /// The rank of this node that passes on what `peer`, of another node, sends here.
+  int forwarder(int peer) const noexcept {
+    return config.nodes.rail_peer(peer, config.nodes.node_of(config.rank));
+  }
   std::uint64_t& last_read(protocol::Kind kind) noexcept {
     return last_read_[static_cast<std::size_t>(kind)];
   }
@@ -57,8 +68,10 @@ struct Context {
   EngineConfig config;
   std::shared_ptr<bootstrap::Group> group;
   window::WindowLayout layout;
-  memory::SharedRegion windows;
-  memory::SharedRegion heaps;  // Registered memory.
+  std::shared_ptr<relay::Memory> memory;
+  std::unique_ptr<relay::Relay> relay;  // Null on one node.
+  memory::SharedRegion& windows;
+  memory::SharedRegion& heaps;  // Registered memory.
   Lanes lanes;
   const codec::RowKernels& kernels;
   window::HandleLayout handle_layout;
@@ -66,7 +79,8 @@ struct Context {
   memory::RegionAllocator heap;
   BufferPool row_buffers;
   BufferPool handle_buffers;
-  std::vector<std::byte> sum_rows;  // Scratch of combine's receive half: partial sums of a token.
+  /// Scratch of combine's receive half: partial sums of a token, then the sum of its own node.
+  std::vector<std::byte> sum_rows;
   trace::Timeline timeline;
   Statistics statistics;
 
@@ -82,6 +96,7 @@ struct DispatchOperation {
     ids.resize(routes);
     weights.resize(routes);
     sent.resize(static_cast<std::size_t>(config.ranks));
+    headers.resize(static_cast<std::size_t>(config.nodes.nodes()));
   }
 
   DispatchSend request;
@@ -91,9 +106,10 @@ struct DispatchOperation {
   int tokens = 0;
   std::int64_t bad_routes = 0;
   std::int64_t wait_ns = 0;
-  std::vector<std::int32_t> ids;   // [tokens_max, K], routes as used
-  std::vector<float> weights;      // [tokens_max, K]
-  std::vector<std::int32_t> sent;  // [R], records per rank
+  std::vector<std::int32_t> ids;      // [tokens_max, K], routes as used
+  std::vector<float> weights;         // [tokens_max, K]
+  std::vector<std::int32_t> sent;     // [R], records per rank
+  std::vector<std::int32_t> headers;  // [nodes], records per other node
 };
 
 /// Where a home finds what one rank answered.
@@ -114,6 +130,8 @@ struct CombineOperation {
     expected.resize(static_cast<std::size_t>(config.ranks));
     next_slot.resize(static_cast<std::size_t>(config.ranks));
     answers.resize(static_cast<std::size_t>(config.ranks));
+    node_answers.resize(static_cast<std::size_t>(config.nodes.nodes()));
+    headers.resize(static_cast<std::size_t>(config.nodes.nodes()));
   }
 
   CombineSend request;
@@ -128,6 +146,8 @@ struct CombineOperation {
   std::vector<std::int32_t> expected;   // [R], records per rank
   std::vector<std::int32_t> next_slot;  // [R], cursor while tokens are summed
   std::vector<Answers> answers;         // [R], likewise
+  std::vector<Answers> node_answers;    // [nodes], likewise: sums of other nodes, by token
+  std::vector<std::int32_t> headers;    // [nodes], records per other node
 };
 
 /// The codec of a combine's rows, as a dtype.

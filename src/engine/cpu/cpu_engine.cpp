@@ -54,8 +54,8 @@ class InFlight {
 class CpuEngine final : public Engine {
  public:
   CpuEngine(EngineConfig config, std::shared_ptr<bootstrap::Group> group,
-            memory::SharedRegion windows, memory::SharedRegion heaps)
-      : context_(std::move(config), std::move(group), std::move(windows), std::move(heaps)),
+            std::shared_ptr<relay::Memory> memory, std::unique_ptr<relay::Relay> relay)
+      : context_(std::move(config), std::move(group), std::move(memory), std::move(relay)),
         dispatches_(context_.config),
         combines_(context_.config) {}
 
@@ -121,7 +121,13 @@ class CpuEngine final : public Engine {
     return {};
   }
 
-  Statistics statistics() const override { return context_.statistics; }
+  Statistics statistics() const override {
+    Statistics statistics = context_.statistics;
+    for (int peer = 0; context_.relay != nullptr && peer < context_.ranks(); ++peer) {
+      statistics.network_bytes.push_back(context_.relay->bytes_put(peer));
+    }
+    return statistics;
+  }
   void start_profile(std::size_t events_max) override { context_.timeline.start(events_max); }
   Status write_profile(const std::string& path) const override {
     return context_.timeline.write(path, context_.rank());
@@ -148,19 +154,50 @@ class CpuEngine final : public Engine {
   InFlight<CombineOperation> combines_;
 };
 
+relay::Site site_of(const EngineConfig& config, std::shared_ptr<relay::Memory> memory,
+                    std::shared_ptr<bootstrap::Group> group) {
+  relay::Site site;
+  site.rank = config.rank;
+  site.top_k = config.shape.top_k;
+  site.hidden = config.shape.hidden;
+  site.nodes = config.nodes;
+  site.map = config.map;
+  site.window = window::WindowLayout(config.window);
+  site.memory = std::move(memory);
+  site.group = std::move(group);
+  return site;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
                                               std::shared_ptr<bootstrap::Group> group,
                                               base::Deadline deadline) {
   const window::WindowLayout layout(config.window);
-  Result<memory::SharedRegion> windows = group->share(layout.bytes(), /*committed=*/true, deadline);
+  std::size_t window_bytes = layout.bytes();
+  relay::Opening network;
+  if (config.nodes.several()) {
+    Result<relay::Opening> opening = relay::open(*group, layout, deadline);
+    if (!opening) return opening.status();
+    network = std::move(opening).value();
+    window_bytes = network.layouts[static_cast<std::size_t>(config.rank)].bytes();
+  }
+  Result<memory::SharedRegion> windows = group->share(window_bytes, /*committed=*/true, deadline);
   if (!windows) return windows.status();
   Result<memory::SharedRegion> heaps =
       group->share(config.options.registered_bytes, /*committed=*/false, deadline);
   if (!heaps) return heaps.status();
-  return std::unique_ptr<Engine>(std::make_unique<CpuEngine>(
-      std::move(config), std::move(group), std::move(windows).value(), std::move(heaps).value()));
+  auto memory = std::make_shared<relay::Memory>(
+      relay::Memory{std::move(windows).value(), std::move(heaps).value()});
+  std::unique_ptr<relay::Relay> relay;
+  if (config.nodes.several()) {
+    Result<std::unique_ptr<relay::Relay>> started =
+        relay::Relay::start(std::move(network), site_of(config, memory, group), deadline);
+    if (!started) return started.status();
+    relay = std::move(started).value();
+  }
+  return std::unique_ptr<Engine>(std::make_unique<CpuEngine>(std::move(config), std::move(group),
+                                                             std::move(memory), std::move(relay)));
 }
 
 }  // namespace sluice::engine::cpu

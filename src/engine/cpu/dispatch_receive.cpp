@@ -23,9 +23,10 @@ using protocol::CellKind;
 /// Moves the records of all sources to their rows.
 class RowPlacer {
  public:
-  RowPlacer(Context& context, const DispatchOperation& operation, const HandleArrays& handle,
-            const ReceiveBuffers& buffers)
+  RowPlacer(Context& context, const Exchange& exchange, const DispatchOperation& operation,
+            const HandleArrays& handle, const ReceiveBuffers& buffers)
       : context_(context),
+        exchange_(exchange),
         handle_(handle),
         rows_(buffers.rows),
         row_bytes_(codec::row_bytes(operation.request.codec, context.hidden())),
@@ -39,8 +40,10 @@ class RowPlacer {
     streaming_ = worth_streaming(row_bytes_ * stored_rows(handle));
   }
 
-  /// Records of `source`, in order; `answered`: else their rows are zeroed.
-  void place(int source, bool answered) {
+  /// Records of `source`, in order; `answered`: else their rows are zeroed. False: the source, of
+  /// another node, was given up while its rows were awaited.
+  bool place(int source, bool answered) {
+    std::uint32_t landed = context_.together(source) ? UINT32_MAX : 0;
     const std::int64_t begin = handle_.source_offsets[source];
     const std::int64_t end = handle_.source_offsets[source + 1];
     const Rows from = rows_of(source);
@@ -51,13 +54,16 @@ class RowPlacer {
         if (!base::mutant(base::Mutant::lost_rows_not_zeroed)) zero(count);
         continue;
       }
-      copy(from.base + static_cast<std::uint64_t>(handle_.record_token[record]) * from.stride,
-           count);
+      const auto token = static_cast<std::uint32_t>(handle_.record_token[record]);
+      if (token >= landed) landed = await_rows(context_, exchange_, source, token + 1);
+      if (landed == 0) return false;
+      copy(from.base + std::uint64_t{token} * from.stride, count);
       if (source != context_.rank()) {
         context_.statistics.dispatch_wire_bytes +=
             static_cast<std::int64_t>(row_bytes_ + scale_words_ * 4);
       }
     }
+    return true;
   }
 
   void zero_row(std::int64_t row) {
@@ -82,8 +88,8 @@ class RowPlacer {
   Rows rows_of(int source) const noexcept {
     const auto& cell = context_.lanes.cell_in(source, CellKind::dispatch, bank_).content;
     const bool registered = (cell.flags & protocol::cell_flags::kRegistered) != 0;
-    const std::byte* base =
-        registered ? context_.heaps.base(source) : context_.lanes.window(source);
+    const int owner = context_.together(source) ? source : context_.forwarder(source);
+    const std::byte* base = registered ? context_.heaps.base(owner) : context_.lanes.window(owner);
     return {base + cell.row_offset, cell.row_stride};
   }
 
@@ -136,6 +142,7 @@ class RowPlacer {
   }
 
   Context& context_;
+  const Exchange& exchange_;
   const HandleArrays& handle_;
   RowGrid rows_;
   RowGrid scales_;
@@ -189,17 +196,23 @@ Handle handle_of(Context& context, const DispatchOperation& operation,
 }
 
 // Copies the rows of the accepted sources and zeroes those of others. Returns sources whose rows
-// may have changed while they were copied: theirs are zeroed too.
-RankSet place_rows(Context& context, const DispatchOperation& operation, const HandleArrays& handle,
-                   const RankSet& accepted, const ReceiveBuffers& buffers, bool pad) {
+// may have changed while they were copied, or did not come: theirs are zeroed too.
+RankSet place_rows(Context& context, const Exchange& exchange, const DispatchOperation& operation,
+                   const HandleArrays& handle, const RankSet& accepted,
+                   const ReceiveBuffers& buffers, bool pad) {
   const trace::Span span(context.timeline, trace::Phase::place, "dispatch", operation.epoch);
-  RowPlacer placer(context, operation, handle, buffers);
-  for (int step = 0; step < context.ranks(); ++step) {
-    const int source = (context.rank() + 1 + step) % context.ranks();
-    placer.place(source, accepted.contains(source));
+  RowPlacer placer(context, exchange, operation, handle, buffers);
+  RankSet unfinished;
+  for (const bool near : {true, false}) {  // Rows of other nodes arrive in the meantime.
+    for (int step = 0; step < context.ranks(); ++step) {
+      const int source = (context.rank() + 1 + step) % context.ranks();
+      if (context.together(source) != near) continue;
+      if (!placer.place(source, accepted.contains(source))) unfinished.insert(source);
+    }
   }
-  const RankSet lost = look_back(context, accepted);
+  RankSet lost = look_back(context, accepted);
   for (int source = 0; source < context.ranks(); ++source) {
+    if (unfinished.contains(source)) lost.insert(source);
     if (lost.contains(source)) placer.place(source, /*answered=*/false);
   }
   if (pad) zero_padding(handle, buffers, placer);
@@ -268,8 +281,8 @@ Received receive_dispatch(Context& context, DispatchOperation& operation,
                          request.codec, handle.header->rows, Device::cpu},
                         [&](std::size_t bytes) { return context.row_buffers.take(bytes); });
     if (buffers) {
-      const RankSet lost =
-          place_rows(context, operation, handle, verdict.accepted, *buffers, outputs.zero_padding);
+      const RankSet lost = place_rows(context, exchange, operation, handle, verdict.accepted,
+                                      *buffers, outputs.zero_padding);
       for (int source = 0; source < context.ranks(); ++source) {
         if (!lost.contains(source)) continue;
         received.report.missing.insert(source);

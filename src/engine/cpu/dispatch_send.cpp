@@ -7,6 +7,7 @@
 #include "engine/cpu/context.hpp"
 #include "engine/cpu/handle_writer.hpp"
 #include "engine/cpu/handshake.hpp"
+#include "engine/cpu/node_heads.hpp"
 #include "engine/registered_rows.hpp"
 #include "engine/row_grid.hpp"
 #include "numeric/float_environment.hpp"
@@ -15,7 +16,8 @@
 
 /// dispatch, send half: encodes every token once into staging, from where the ranks of its experts
 /// pull it, and writes one header per (token, rank) into their lanes. Rows that may be read in place
-/// and travel as they are stay where they are.
+/// and travel as they are stay where they are. To other nodes the relay takes one record per (token,
+/// node), from the same place.
 namespace sluice::engine::cpu {
 namespace {
 
@@ -140,17 +142,20 @@ class RowEncoder {
   std::size_t record_bytes_;
 };
 
-// The header of every record, into the lane at its target: what readers number their rows from.
-void put_headers(Context& context, DispatchOperation& operation, const routing::Routes& routes) {
+// The header of every record, into the lane at its target, or for its node: what readers number their
+// rows from.
+void put_headers(Context& context, DispatchOperation& operation, const routing::Routes& routes,
+                 NodeHeads& heads) {
   const trace::Span span(context.timeline, trace::Phase::put, "dispatch", operation.epoch);
   const int bank = protocol::bank_of(operation.epoch, context.config.window.banks);
   const bool cached = operation.request.cached.given();
   for (int token = 0; token < routes.tokens; ++token) {
     const std::int32_t* ids = routes.ids_of(token);
-    for (const routing::Destination& to :
-         routing::Destinations(ids, routes.top_k, context.config.map)) {
+    const routing::Destinations destinations(ids, routes.top_k, context.config.map);
+    heads.add(token, ids, routes.weights_of(token), destinations);
+    for (const routing::Destination& to : destinations) {
       const int slot = operation.sent[static_cast<std::size_t>(to.rank)]++;
-      if (cached || context.suspects.contains(to.rank)) continue;
+      if (cached || context.suspects.contains(to.rank) || !context.together(to.rank)) continue;
       write_header(context, context.lanes.dispatch_header_out(to.rank, bank, slot), token, ids,
                    routes.weights_of(token), to.mask);
       if (to.rank != context.rank()) {
@@ -161,7 +166,9 @@ void put_headers(Context& context, DispatchOperation& operation, const routing::
   }
 }
 
-void stage_rows(Context& context, DispatchOperation& operation, const routing::Routes& routes) {
+// Returns the bytes of one record.
+std::size_t stage_rows(Context& context, DispatchOperation& operation,
+                       const routing::Routes& routes) {
   const DispatchSend& request = operation.request;
   const RowEncoder encoder(context, operation);
   protocol::CellContent& content = operation.content;
@@ -172,7 +179,7 @@ void stage_rows(Context& context, DispatchOperation& operation, const routing::R
     content.row_stride =
         static_cast<std::uint64_t>(request.x.strides[0]) * size_of(request.x.dtype);
     operation.zero_copy = true;
-    return;
+    return encoder.record_bytes();
   }
   const int stage = protocol::stage_of(operation.epoch, context.config.window.dispatch_stages);
   content.row_offset = context.layout.staged_dispatch_row(stage, 0);
@@ -189,6 +196,7 @@ void stage_rows(Context& context, DispatchOperation& operation, const routing::R
       std::memcpy(out, encoder.row(token), encoder.record_bytes());
     }
   }
+  return encoder.record_bytes();
 }
 
 }  // namespace
@@ -205,10 +213,13 @@ void send_dispatch(Context& context, DispatchOperation& operation) {
   const Exchange exchange{protocol::Kind::dispatch, operation.epoch, request.timeout,
                           &operation.wait_ns};
   open_send(context, exchange);
+  NodeHeads heads(context, operation.epoch, /*weights=*/false, operation.headers);
+  std::size_t row_bytes = 0;
   const auto publish_all = [&] {
+    heads.publish(operation.content, operation.sent, row_bytes, request.cached.given());
     for (int step = 1; step <= context.ranks(); ++step) {
       const int peer = (context.rank() + step) % context.ranks();
-      if (context.suspects.contains(peer)) continue;
+      if (context.suspects.contains(peer) || !context.together(peer)) continue;
       protocol::CellContent content = operation.content;
       content.records = operation.sent[static_cast<std::size_t>(peer)];
       publish_cell(context, exchange, peer, protocol::CellKind::dispatch, content);
@@ -216,8 +227,8 @@ void send_dispatch(Context& context, DispatchOperation& operation) {
   };
   if (mutant(Mutant::cell_before_payload)) publish_all();
   if (!request.refused) {
-    if (request.rows) stage_rows(context, operation, routes);
-    put_headers(context, operation, routes);
+    if (request.rows) row_bytes = stage_rows(context, operation, routes);
+    put_headers(context, operation, routes, heads);
   }
   if (!mutant(Mutant::cell_before_payload)) publish_all();
 }

@@ -36,7 +36,7 @@ RankSet await(Context& context, const Exchange& exchange, const char* what, cons
   const trace::Span span(context.timeline, trace::Phase::wait, name_of(exchange.kind),
                          exchange.epoch);
   const std::int64_t start_ns = base::now_ns();
-  Waiter waiter(*context.group, context.lanes, exchange.timeout,
+  Waiter waiter(*context.group, context.lanes, context.suspects, exchange.timeout,
                 {name_of(exchange.kind), what, exchange.epoch},
                 context.statistics.wait_ns_per_source);
   const RankSet missing =
@@ -45,12 +45,13 @@ RankSet await(Context& context, const Exchange& exchange, const char* what, cons
     // Before anything that the peer may still be pulling is reused; see look_back().
     if (missing.contains(peer)) protocol::accuse<HostAccess>(context.lanes.accusation_out(peer));
   }
+  if (!missing.empty() && context.relay != nullptr) context.relay->wake();
   *exchange.wait_ns += base::now_ns() - start_ns;
   return missing;
 }
 
 void ring(Context& context, int peer) noexcept {
-  context.group->control(peer).doorbell.ring();
+  if (context.together(peer)) context.group->control(peer).doorbell.ring();
 }
 
 void tell_peers(Context& context, Kind kind) noexcept {
@@ -62,6 +63,7 @@ void tell_peers(Context& context, Kind kind) noexcept {
       protocol::tell<HostAccess>(context.lanes.told_out(peer, kind), context.last_read(kind));
     }
   }
+  if (context.relay != nullptr) context.relay->wake();
 }
 
 void ring_peers(Context& context) noexcept {
@@ -71,8 +73,11 @@ void ring_peers(Context& context) noexcept {
   }
 }
 
+// Who has read what was sent has got it: but of what went to another node some may have been for
+// ranks there that were given up, and may still be read from here.
 bool has_told(const Context& context, Kind kind, int peer, std::uint64_t epoch) noexcept {
-  return protocol::told<HostAccess>(context.lanes.told_in(peer, kind)) >= epoch;
+  return protocol::told<HostAccess>(context.lanes.told_in(peer, kind)) >= epoch &&
+         (context.together(peer) || context.relay->flushed(kind, epoch));
 }
 
 bool all_told(const Context& context, Kind kind, std::uint64_t epoch) noexcept {
@@ -134,15 +139,41 @@ RankSet await_cells(Context& context, const Exchange& exchange, protocol::CellKi
     if (protocol::arrived<HostAccess>(context.lanes.cell_in(peer, cell, bank), exchange.epoch)) {
       return true;
     }
-    return cell == protocol::CellKind::weights &&
-           protocol::arrived<HostAccess>(
-               context.lanes.cell_in(peer, protocol::CellKind::combine, bank), exchange.epoch);
+    if (cell != protocol::CellKind::weights) return false;
+    // It made another call, if the answer does not belong to weights: from another node it may arrive
+    // before them.
+    const protocol::Cell& answer = context.lanes.cell_in(peer, protocol::CellKind::combine, bank);
+    constexpr std::uint32_t kWithWeights =
+        protocol::cell_flags::kGivenWeights | protocol::cell_flags::kRefused;
+    return protocol::arrived<HostAccess>(answer, exchange.epoch) &&
+           (answer.content.flags & kWithWeights) == 0;
   });
   for (int peer = 0; peer < context.ranks(); ++peer) {
     if (!all.contains(peer)) missing.insert(peer);
   }
   test_point(TestPoint::before_read, context.rank());
   return missing;
+}
+
+std::uint32_t await_rows(Context& context, const Exchange& exchange, int source,
+                         std::uint32_t rows) {
+  const int forwarder = context.forwarder(source);
+  const window::RelayLayout& there = context.relay->site().layout(forwarder);
+  const int stage =
+      static_cast<int>(exchange.epoch % static_cast<unsigned>(there.dispatch_depth()));
+  const auto& word = *reinterpret_cast<const std::uint64_t*>(context.lanes.window(forwarder) +
+                                                             there.landed(source, stage));
+  // Pairs with the store in Inbox::advance of the forwarder.
+  const auto landed = [&]() -> std::uint32_t {
+    const std::uint64_t seen = HostAccess::load_acquire(word);
+    return seen >> 32 == (exchange.epoch & 0xFFFFFFFFU) ? static_cast<std::uint32_t>(seen) : 0;
+  };
+  if (landed() >= rows) return landed();
+  RankSet only;
+  only.insert(source);
+  const RankSet missing =
+      await(context, exchange, "rows", only, [&](int /*peer*/) { return landed() >= rows; });
+  return missing.empty() ? landed() : 0;
 }
 
 RankSet look_back(Context& context, const RankSet& sources) {

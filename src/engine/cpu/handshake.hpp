@@ -34,6 +34,11 @@ void publish_cell(Context& context, const Exchange& exchange, int peer, protocol
 /// A weights cell may be replaced by the operation's combine cell: then the peer made another call.
 RankSet await_cells(Context& context, const Exchange& exchange, protocol::CellKind cell);
 
+/// Waits until the rows of the first `rows` tokens of `source`, of another node, are in its forwarder's
+/// window. Returns of how many tokens they are there; 0: it was given up.
+std::uint32_t await_rows(Context& context, const Exchange& exchange, int source,
+                         std::uint32_t rows);
+
 /// After rows of `sources` have been pulled: those among them that had given this rank up by then,
 /// so that what was pulled may be anything. They become suspects; the caller drops their rows.
 RankSet look_back(Context& context, const RankSet& sources);

@@ -6,30 +6,51 @@
 
 #include "memory/shared_region.hpp"
 #include "protocol/cell.hpp"
+#include "relay/site.hpp"
+#include "routing/node_map.hpp"
+#include "window/relay_layout.hpp"
 #include "window/window_layout.hpp"
 
 namespace sluice::engine::cpu {
 
 /// Pointers into windows. `out`: what this rank writes, its lane in the peer's window. `in`: what
-/// the peer writes here, its lane in the own window.
+/// the peer writes here, its lane in the own window. Lanes at ranks of other nodes cannot be written:
+/// what is told to them stands in the own window, and the relay carries it.
 class Lanes {
  public:
-  Lanes(int rank, const window::WindowLayout& layout, const memory::SharedRegion& windows) noexcept
-      : rank_(rank), layout_(&layout), windows_(&windows) {}
+  /// `relay`: of this rank, null on one node.
+  Lanes(int rank, const window::WindowLayout& layout, const memory::SharedRegion& windows,
+        const routing::NodeMap& nodes, const window::RelayLayout* relay) noexcept
+      : rank_(rank), layout_(&layout), windows_(&windows), nodes_(&nodes), relay_(relay) {}
+
+  bool reached(int peer) const noexcept { return nodes_->together(peer, rank_); }
 
   std::byte* window(int rank) const noexcept { return windows_->base(rank); }
 
   std::uint64_t& told_out(int peer, protocol::Kind kind) const noexcept {
+    if (!reached(peer)) return *at<std::uint64_t>(rank_, relay_->told(kind));
     return *at<std::uint64_t>(peer, layout_->told(rank_, kind));
   }
   std::uint64_t& told_in(int peer, protocol::Kind kind) const noexcept {
     return *at<std::uint64_t>(rank_, layout_->told(peer, kind));
   }
   std::uint64_t& accusation_out(int peer) const noexcept {
+    if (!reached(peer)) return *at<std::uint64_t>(rank_, relay_->accusation(peer));
     return *at<std::uint64_t>(peer, layout_->accusation(rank_));
   }
   std::uint64_t& accusation_in(int peer) const noexcept {
     return *at<std::uint64_t>(rank_, layout_->accusation(peer));
+  }
+  /// Of a rank of another node.
+  std::uint64_t& beats_in(int peer) const noexcept {
+    return *at<std::uint64_t>(rank_, layout_->beats(peer));
+  }
+  std::uint64_t& gone_in(int peer) const noexcept {
+    return *at<std::uint64_t>(rank_, layout_->gone(peer));
+  }
+  /// Whether the relay of a rank of this node runs.
+  const std::uint64_t& relay_of(int neighbour) const noexcept {
+    return *at<std::uint64_t>(neighbour, relay_->closed());
   }
   protocol::Cell& cell_out(int peer, protocol::CellKind kind, int bank) const noexcept {
     return *at<protocol::Cell>(peer, layout_->cell(rank_, kind, bank));
@@ -80,6 +101,8 @@ class Lanes {
   int rank_;
   const window::WindowLayout* layout_;
   const memory::SharedRegion* windows_;
+  const routing::NodeMap* nodes_;
+  const window::RelayLayout* relay_;
 };
 
 }  // namespace sluice::engine::cpu

@@ -6,6 +6,8 @@
 
 #include "base/mutants.hpp"
 #include "protocol/epochs.hpp"
+#include "protocol/host_access.hpp"
+#include "protocol/signals.hpp"
 
 namespace sluice::engine::cpu {
 namespace {
@@ -29,11 +31,40 @@ TermFinder::TermFinder(Context& context, CombineOperation& operation, const Hand
       handle_(handle),
       bank_(protocol::bank_of(operation.epoch, context.config.window.banks)),
       single_(operation.request.reduce == Reduce::single),
+      by_node_(operation.request.reduce == Reduce::node),
       codec_dtype_(combine_dtype(operation)) {
   std::fill(operation.next_slot.begin(), operation.next_slot.end(), 0);
   for (int rank = 0; rank < context.ranks(); ++rank) {
     operation.answers[static_cast<std::size_t>(rank)] =
         accepted.contains(rank) ? answers_of(rank) : Answers();
+  }
+  if (!by_node_ || !context.nodes().several()) return;
+  for (int node = 0; node < context.nodes().nodes(); ++node) judge_node(node, accepted);
+}
+
+// The sum of another node is taken or dropped whole: as long as no rank that is in it, with rows, was
+// given up or made another call.
+void TermFinder::judge_node(int node, const RankSet& accepted) {
+  Answers& sums = operation_.node_answers[static_cast<std::size_t>(node)];
+  sums = {};
+  if (node == context_.nodes().node_of(context_.rank())) return;
+  bool whole = true;
+  for (const int rank : context_.nodes().ranks_of(node)) {
+    const protocol::Cell& cell = context_.lanes.cell_in(rank, CellKind::combine, bank_);
+    if (!protocol::arrived<protocol::HostAccess>(cell, operation_.epoch)) continue;
+    if (cell.content.in_sum == 0 || cell.content.records == 0) continue;
+    if (accepted.contains(rank)) {
+      sums.accepted = true;
+      sums.slots = context_.lanes.window(context_.rank()) + cell.content.row_offset;
+      sums.slot_stride = cell.content.row_stride;
+    } else {
+      whole = false;
+    }
+  }
+  sums.accepted = sums.accepted && whole;
+  for (const int rank : context_.nodes().ranks_of(node)) {
+    Answers& answers = operation_.answers[static_cast<std::size_t>(rank)];
+    answers.accepted = answers.accepted && sums.accepted;
   }
 }
 
@@ -42,11 +73,11 @@ void TermFinder::find(int token, TokenTerms& out) {
   ids_ = handle_.topk_ids + first;
   weights_ = operation_.weights.data() + first;
   out.clear();
-  for (const routing::Destination& from :
-       routing::Destinations(ids_, context_.top_k(), context_.config.map)) {
+  const routing::Destinations destinations(ids_, context_.top_k(), context_.config.map);
+  for (const routing::Destination& from : destinations) {
     out.expected |= from.mask;
     const Answers& answers = operation_.answers[static_cast<std::size_t>(from.rank)];
-    if (!answers.accepted) continue;
+    if (!answers.accepted || (by_node_ && !context_.together(from.rank))) continue;
     if (answers.in_place) {
       take_rows(answers, from, out);
     } else if (single_) {
@@ -55,9 +86,40 @@ void TermFinder::find(int token, TokenTerms& out) {
       take_sum(answers, from, out);
     }
   }
+  if (by_node_) take_nodes(token, destinations, out);
   if (single_) {
     out.weighted = !operation_.request.plain_sum;
     if (!mutant(Mutant::single_unsorted)) sort(out);
+  }
+}
+
+// Sums of other nodes are numbered by token. Nodes are numbered by their lowest rank.
+void TermFinder::take_nodes(int token, const routing::Destinations& destinations, TokenTerms& out) {
+  const int own = context_.nodes().node_of(context_.rank());
+  std::array<int, kMaxTopk> nodes;
+  int count = 0;
+  for (const routing::Destination& from : destinations) {
+    const int node = context_.nodes().node_of(from.rank);
+    if (std::find(nodes.begin(), nodes.begin() + count, node) == nodes.begin() + count) {
+      nodes[static_cast<std::size_t>(count++)] = node;
+    }
+  }
+  std::sort(nodes.begin(), nodes.begin() + count);
+  for (int i = 0; i < count; ++i) {
+    const int node = nodes[static_cast<std::size_t>(i)];
+    const void* sum = nullptr;
+    if (node == own) {
+      if (out.count == 0) continue;
+    } else {
+      const Answers& answers = operation_.node_answers[static_cast<std::size_t>(node)];
+      if (!answers.accepted) continue;
+      const int sender = context_.nodes().rail_peer(context_.rank(), node);
+      const std::uint32_t mask = *context_.lanes.combine_mask_in(sender, bank_, token);
+      if (mask == 0) continue;
+      out.answered |= mask;
+      sum = answers.slots + static_cast<std::uint64_t>(token) * answers.slot_stride;
+    }
+    out.node_sums[static_cast<std::size_t>(out.node_sum_count++)] = sum;
   }
 }
 
@@ -77,6 +139,9 @@ Answers TermFinder::answers_of(int rank) const noexcept {
     answers.y.grid = RowGrid(context_.heaps.base(rank) + content.row_offset,
                              static_cast<std::ptrdiff_t>(content.row_stride));
     answers.route_rows = context_.lanes.route_rows_in(rank, bank_, 0);
+  } else if (!context_.together(rank)) {
+    answers.slots = context_.lanes.window(context_.rank()) + content.row_offset;
+    answers.slot_stride = content.row_stride;
   } else if (context_.throughput()) {
     answers.slots = context_.lanes.window(rank) + content.row_offset;
     answers.slot_stride = content.row_stride;
@@ -149,7 +214,9 @@ void TermFinder::take_slot(const Answers& answers, const routing::Destination& f
   if (mask == 0) return;
   out.answered |= mask;
   out.add(answers.slots + static_cast<std::uint64_t>(slot) * answers.slot_stride, weight, k);
-  if (context_.throughput()) count_bytes(from.rank, 1, codec_dtype_);
+  if (context_.throughput() && context_.together(from.rank)) {
+    count_bytes(from.rank, 1, codec_dtype_);
+  }
 }
 
 // Rows that are loaded from another rank's memory.

@@ -15,7 +15,8 @@
 namespace sluice::engine::cpu {
 
 /// What one token's sum consists of: groups of terms, a group for every partial sum, or with
-/// `single` one term for every route.
+/// `single` one term for every route. With reduce = node these are the sum of its own node, which is
+/// one of `node_sums`.
 struct TokenTerms {
   struct Term {
     codec::SumTerm term;
@@ -24,6 +25,7 @@ struct TokenTerms {
 
   void clear() noexcept {
     count = group_count = converted_count = 0;
+    node_sum_count = 0;
     expected = answered = 0;
     weighted = false;
   }
@@ -39,6 +41,9 @@ struct TokenTerms {
   /// Partial sums of rows in another dtype than the combine codec's: formed first, sum i in row i of
   /// the scratch.
   std::array<PartialSum, kMaxTopk> converted;
+  /// Nodes ascending; null: to be formed of the terms.
+  std::array<const void*, kMaxTopk> node_sums;
+  int node_sum_count = 0;
   int count = 0;
   int group_count = 0;
   int converted_count = 0;
@@ -57,6 +62,8 @@ class TermFinder {
 
  private:
   Answers answers_of(int rank) const noexcept;
+  void judge_node(int node, const RankSet& accepted);
+  void take_nodes(int token, const routing::Destinations& destinations, TokenTerms& out);
   void take_rows(const Answers& answers, const routing::Destination& from, TokenTerms& out);
   void take_routes(const Answers& answers, const routing::Destination& from, TokenTerms& out);
   void take_sum(const Answers& answers, const routing::Destination& from, TokenTerms& out);
@@ -69,6 +76,7 @@ class TermFinder {
   const HandleArrays& handle_;
   int bank_;
   bool single_;
+  bool by_node_;
   DType codec_dtype_;
   const std::int32_t* ids_ = nullptr;  // Of the token at hand, [K].
   const float* weights_ = nullptr;

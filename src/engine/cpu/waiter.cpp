@@ -42,10 +42,12 @@ void beat(bootstrap::Group& group) noexcept {
   group.control(group.rank()).beat();
 }
 
-Waiter::Waiter(bootstrap::Group& group, const Lanes& lanes, std::chrono::nanoseconds timeout,
-               const WaitPurpose& purpose, std::span<std::int64_t> wait_ns) noexcept
+Waiter::Waiter(bootstrap::Group& group, const Lanes& lanes, const protocol::Suspects& suspects,
+               std::chrono::nanoseconds timeout, const WaitPurpose& purpose,
+               std::span<std::int64_t> wait_ns) noexcept
     : group_(group),
       lanes_(lanes),
+      suspects_(suspects),
       timeout_(timeout),
       deadline_(base::Deadline::after(timeout)),
       purpose_(purpose),
@@ -58,9 +60,26 @@ bool Waiter::gone(int peer) const noexcept {
   if (group_.is_dead(peer)) return true;
   // It has given this rank up: nothing more comes. Pairs with protocol::accuse.
   if (protocol::HostAccess::load_acquire(lanes_.accusation_in(peer)) != 0) return true;
+  return has_left(peer) || cut_off(peer);
+}
+
+bool Waiter::has_left(int peer) const noexcept {
   // Pairs with the release store in Group::leave.
   return group_.control(peer).state.load(std::memory_order_acquire) ==
          static_cast<std::uint32_t>(memory::RankState::left);
+}
+
+// Of another node: nothing is heard of it, or who passes on here what it sends is gone.
+bool Waiter::cut_off(int peer) const noexcept {
+  if (lanes_.reached(peer)) return false;
+  // Pairs with the store in Presence::mark_gone.
+  if (protocol::HostAccess::load_acquire(lanes_.gone_in(peer)) != 0) return true;
+  const int own = group_.rank();
+  const int forwarder = group_.nodes().rail_peer(peer, group_.nodes().node_of(own));
+  if (forwarder == own) return false;
+  // Its relay may outlive its calls. Pairs with the last store of Relay::Thread::run.
+  return suspects_.contains(forwarder) || group_.is_dead(forwarder) ||
+         protocol::HostAccess::load_acquire(lanes_.relay_of(forwarder)) == relay::kRelayEnded;
 }
 
 bool Waiter::overdue(int peer) noexcept {
@@ -104,6 +123,7 @@ void Waiter::start_watching() noexcept {
 }
 
 std::uint64_t Waiter::beats_of(int peer) const noexcept {
+  if (!lanes_.reached(peer)) return protocol::HostAccess::load_acquire(lanes_.beats_in(peer));
   return group_.control(peer).beats.load(std::memory_order_relaxed);
 }
 
@@ -120,7 +140,9 @@ void Waiter::gave_up(int peer) noexcept {
     reason = "it has given this rank up";
   } else if (group_.is_dead(peer)) {
     reason = "it has ended";
-  } else if (gone(peer)) {
+  } else if (cut_off(peer)) {
+    reason = "it is cut off";
+  } else if (has_left(peer)) {
     reason = "it has left";
     level = base::LogLevel::info;
   }

@@ -11,6 +11,7 @@
 #include "bootstrap/group.hpp"
 #include "engine/cpu/lanes.hpp"
 #include "memory/control_page.hpp"
+#include "protocol/await.hpp"
 #include "sluice/limits.hpp"
 
 namespace sluice::engine::cpu {
@@ -32,8 +33,9 @@ struct WaitPurpose {
 class Waiter {
  public:
   /// `wait_ns`: one counter per peer, to which the time until its arrival is added.
-  Waiter(bootstrap::Group& group, const Lanes& lanes, std::chrono::nanoseconds timeout,
-         const WaitPurpose& purpose, std::span<std::int64_t> wait_ns) noexcept;
+  Waiter(bootstrap::Group& group, const Lanes& lanes, const protocol::Suspects& suspects,
+         std::chrono::nanoseconds timeout, const WaitPurpose& purpose,
+         std::span<std::int64_t> wait_ns) noexcept;
 
   bool gone(int peer) const noexcept;
   bool overdue(int peer) noexcept;
@@ -52,9 +54,12 @@ class Waiter {
 
   void start_watching() noexcept;
   std::uint64_t beats_of(int peer) const noexcept;
+  bool has_left(int peer) const noexcept;
+  bool cut_off(int peer) const noexcept;
 
   bootstrap::Group& group_;
   const Lanes& lanes_;
+  const protocol::Suspects& suspects_;
   std::chrono::nanoseconds timeout_;
   base::Deadline deadline_;
   WaitPurpose purpose_;

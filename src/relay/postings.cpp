@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+#include "relay/postings.hpp"
+
+#include <algorithm>
+
+#include "protocol/host_access.hpp"
+#include "transport/message.hpp"
+
+namespace sluice::relay {
+namespace {
+
+// Chunks as long as this cost next to nothing each (docs/performance/transport.md).
+constexpr std::uint64_t kChunkBytes = std::uint64_t{512} << 10;
+// Of one peer, before the next one's turn.
+constexpr int kTurn = 4;
+// The context of chunks that nobody waits for.
+constexpr std::uint64_t kNoAccount = ~std::uint64_t{0};
+
+template <typename Entry>
+void forget_posted(std::vector<Entry>& queue, std::size_t& posted) noexcept {
+  if (posted < queue.size()) return;
+  queue.clear();  // Its memory stays: after the first operations nothing is allocated.
+  posted = 0;
+}
+
+}  // namespace
+
+std::uint64_t chunk_bytes(const transport::Traits& traits) noexcept {
+  return std::min<std::uint64_t>(kChunkBytes, traits.put_bytes_max);
+}
+
+Postings::Postings(transport::Endpoint& endpoint, const Site& site)
+    : endpoint_(endpoint),
+      site_(site),
+      banks_(static_cast<std::size_t>(site.window.shape().banks)),
+      chunk_bytes_(chunk_bytes(endpoint.traits())),
+      to_(static_cast<std::size_t>(site.nodes.ranks())),
+      outstanding_(protocol::kKinds * banks_) {
+  for (int peer = 0; peer < site.nodes.ranks(); ++peer) {
+    if (site.nodes.together(peer, site.rank)) continue;
+    to(peer).uses.resize(static_cast<std::size_t>(site.layout(peer).slots_per_source()));
+    to(peer).outstanding.resize(outstanding_.size());
+  }
+}
+
+void Postings::sign(int peer, window::Sign sign, int place) {
+  if (to(peer).gone) return;
+  const int slot = site_.layout(peer).sign_slot(site_.rank, sign, place);
+  to(peer).signs.push_back(transport::Signal{slot, 1, 0}.encode());
+}
+
+void Postings::begin(int peer, int slot, Account account) {
+  peer_ = peer;
+  slot_ = slot;
+  account_ = number(account);
+  first_ = to(peer).chunks.size();
+}
+
+void Postings::add(transport::Region from, std::uint64_t from_offset, std::uint64_t to_offset,
+                   std::uint64_t bytes) {
+  transport::Chunk chunk;
+  chunk.peer = peer_;
+  chunk.from = from;
+  chunk.to = kWindowRegion;
+  chunk.context = account_;
+  for (std::uint64_t done = 0; done < bytes; done += chunk.bytes) {
+    chunk.from_offset = from_offset + done;
+    chunk.to_offset = to_offset + done;
+    chunk.bytes = static_cast<std::uint32_t>(std::min(bytes - done, chunk_bytes_));
+    to(peer_).chunks.push_back(chunk);
+  }
+}
+
+void Postings::end() {
+  To& queue = to(peer_);
+  if (queue.gone) {
+    queue.chunks.resize(first_);
+    return;
+  }
+  const auto chunks = static_cast<int>(queue.chunks.size() - first_);
+  std::uint8_t& use =
+      queue.uses[static_cast<std::size_t>(slot_ - site_.layout(peer_).first_slot(site_.rank))];
+  const std::uint32_t immediate = transport::Signal{slot_, chunks, use++}.encode();
+  for (std::size_t i = first_; i < queue.chunks.size(); ++i) queue.chunks[i].immediate = immediate;
+  queue.outstanding[account_] += static_cast<std::uint32_t>(chunks);
+  outstanding_[account_] += static_cast<std::uint32_t>(chunks);
+}
+
+bool Postings::post() {
+  bool any = false;
+  // Rotated, so that not all ranks begin with the same peer.
+  for (int step = 1; step < site_.nodes.ranks(); ++step) {
+    const int peer = (site_.rank + step) % site_.nodes.ranks();
+    To& queue = to(peer);
+    any |= post_signs(peer, queue);
+    if (!queue.held) any |= post_chunks(peer, queue);
+  }
+  return any;
+}
+
+bool Postings::post_signs(int peer, To& queue) {
+  const std::size_t before = queue.signed_;
+  transport::Chunk chunk;
+  chunk.peer = peer;
+  chunk.from = kWindowRegion;
+  chunk.to = kWindowRegion;
+  chunk.context = kNoAccount;
+  while (queue.signed_ < queue.signs.size()) {
+    chunk.immediate = queue.signs[queue.signed_];
+    const transport::Posted posted = endpoint_.put(chunk);
+    if (posted == transport::Posted::busy) break;
+    if (posted == transport::Posted::gone) {
+      drop(peer);
+      return false;
+    }
+    ++queue.signed_;
+  }
+  const bool any = queue.signed_ != before;
+  forget_posted(queue.signs, queue.signed_);
+  return any;
+}
+
+bool Postings::post_chunks(int peer, To& queue) {
+  int count = 0;
+  for (; count < kTurn && queue.posted < queue.chunks.size(); ++count) {
+    const transport::Posted posted = endpoint_.put(queue.chunks[queue.posted]);
+    if (posted == transport::Posted::busy) break;
+    if (posted == transport::Posted::gone) {
+      drop(peer);
+      return false;
+    }
+    queue.bytes += queue.chunks[queue.posted].bytes;
+    ++queue.posted;
+  }
+  if (count > 0) {
+    // Pairs with the load in Relay::bytes_put.
+    protocol::HostAccess::store_release(
+        *site_.at<std::uint64_t>(site_.rank, site_.own().bytes_put(peer)), queue.bytes);
+  }
+  forget_posted(queue.chunks, queue.posted);
+  return count > 0;
+}
+
+void Postings::sent(const transport::Event& event) noexcept {
+  if (event.context == kNoAccount || to(event.peer).gone) return;
+  --to(event.peer).outstanding[event.context];
+  --outstanding_[event.context];
+}
+
+void Postings::drop(int peer) noexcept {
+  To& queue = to(peer);
+  queue.gone = true;
+  queue.signs.clear();
+  queue.chunks.clear();
+  queue.signed_ = queue.posted = 0;
+  for (std::size_t i = 0; i < outstanding_.size(); ++i) {
+    outstanding_[i] -= queue.outstanding[i];
+    queue.outstanding[i] = 0;
+  }
+}
+
+bool Postings::idle() const noexcept {
+  return std::all_of(to_.begin(), to_.end(),
+                     [](const To& queue) { return queue.signs.empty() && queue.chunks.empty(); }) &&
+         std::all_of(outstanding_.begin(), outstanding_.end(),
+                     [](std::uint32_t chunks) { return chunks == 0; });
+}
+
+}  // namespace sluice::relay

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "relay/site.hpp"
+#include "transport/transport.hpp"
+
+namespace sluice::relay {
+
+/// What this rank puts to other nodes: messages, taken apart into chunks, and signs. A queue for each
+/// peer, so that one that takes nothing holds up no other.
+class Postings {
+ public:
+  /// Chunks of one operation, counted together until their memory may be overwritten.
+  struct Account {
+    protocol::Kind kind;
+    int bank;
+  };
+
+  Postings(transport::Endpoint& endpoint, const Site& site);
+
+  void sign(int peer, window::Sign sign, int place = 0);
+
+  /// A message to a slot of the peer: begin, its pieces, end.
+  void begin(int peer, int slot, Account account);
+  /// Bytes of a region of this rank for a place in the peer's window.
+  void add(transport::Region from, std::uint64_t from_offset, std::uint64_t to_offset,
+           std::uint64_t bytes);
+  void end();
+
+  /// Posts what can be posted now; whether anything was.
+  bool post();
+  /// While held, messages to a peer wait; signs do not.
+  void hold(int peer, bool held) noexcept { to(peer).held = held; }
+  void sent(const transport::Event& event) noexcept;
+  /// The peer gets nothing more.
+  void drop(int peer) noexcept;
+
+  /// Whether all chunks of the account are out of this rank's memory.
+  bool settled(Account account) const noexcept { return outstanding_[number(account)] == 0; }
+  bool idle() const noexcept;
+
+ private:
+  struct To {
+    std::vector<std::uint32_t> signs;  // immediates
+    std::size_t signed_ = 0;
+    std::vector<transport::Chunk> chunks;
+    std::size_t posted = 0;
+    std::uint64_t bytes = 0;
+    std::vector<std::uint8_t> uses;          // of the peer's slots for this rank
+    std::vector<std::uint32_t> outstanding;  // by account
+    bool held = false;
+    bool gone = false;
+  };
+
+  To& to(int peer) noexcept { return to_[static_cast<std::size_t>(peer)]; }
+  std::size_t number(Account account) const noexcept {
+    return static_cast<std::size_t>(account.kind) * banks_ + static_cast<std::size_t>(account.bank);
+  }
+  bool post_signs(int peer, To& queue);
+  bool post_chunks(int peer, To& queue);
+
+  transport::Endpoint& endpoint_;
+  const Site& site_;
+  std::size_t banks_;
+  std::uint64_t chunk_bytes_;
+  std::vector<To> to_;
+  std::vector<std::uint32_t> outstanding_;  // by account, all peers
+  // The message between begin() and end().
+  int peer_ = -1;
+  int slot_ = 0;
+  std::size_t account_ = 0;
+  std::size_t first_ = 0;
+};
+
+/// Bytes of a chunk, if it is not the last one of its piece.
+std::uint64_t chunk_bytes(const transport::Traits& traits) noexcept;
+
+}  // namespace sluice::relay

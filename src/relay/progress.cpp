@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#include "relay/progress.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/deadline.hpp"
+#include "protocol/host_access.hpp"
+#include "transport/message.hpp"
+
+namespace sluice::relay {
+
+using protocol::HostAccess;
+
+Progress::Progress(const Site& site, transport::Endpoint& endpoint,
+                   std::chrono::nanoseconds patience)
+    : site_(site),
+      endpoint_(endpoint),
+      postings_(endpoint, site),
+      outbox_(site, postings_),
+      sums_(site, postings_),
+      inbox_(site),
+      presence_(site, postings_, patience) {}
+
+bool Progress::step() {
+  const std::int64_t now_ns = base::now_ns();
+  bool any = poll(now_ns);
+  // Accusations before what was published after them.
+  any |= presence_.tell(now_ns);
+  any |= outbox_.take();
+  any |= sums_.step();
+  any |= postings_.post();
+  tell_flushed();
+  presence_.watch(now_ns);
+  return any;
+}
+
+bool Progress::poll(std::int64_t now_ns) {
+  std::array<transport::Event, 64> events;
+  const std::size_t count = endpoint_.poll(events);
+  for (std::size_t i = 0; i < count; ++i) {
+    const transport::Event& event = events[i];
+    switch (event.kind) {
+      case transport::Event::Kind::sent: postings_.sent(event); break;
+      case transport::Event::Kind::lost: presence_.lost(event.peer); break;
+      case transport::Event::Kind::arrived: {
+        const int number = transport::Signal::decode(event.immediate).slot;
+        if (number >= site_.own().slots()) break;
+        const window::RelaySlot slot = site_.own().slot(number);
+        endpoint_.took(slot.source, 1);
+        if (slot.what == window::RelaySlot::What::sign) {
+          presence_.take(slot.source, slot.index, now_ns);
+        } else if (!presence_.gone(slot.source)) {
+          presence_.heard(slot.source, now_ns);
+          inbox_.chunk(event.immediate);
+        }
+        break;
+      }
+    }
+  }
+  return count > 0;
+}
+
+void Progress::tell_flushed() {
+  tell_flushed(protocol::Kind::dispatch, outbox_.posted(protocol::CellKind::dispatch));
+  tell_flushed(protocol::Kind::combine,
+               std::min(outbox_.posted(protocol::CellKind::combine), sums_.posted()));
+}
+
+void Progress::tell_flushed(protocol::Kind kind, std::uint64_t posted) {
+  auto& word = *site_.at<std::uint64_t>(site_.rank, site_.own().flushed(kind));
+  const std::uint64_t before = HostAccess::load_acquire(word);
+  std::uint64_t flushed = before;
+  while (flushed < posted && postings_.settled({kind, site_.bank(flushed + 1)})) ++flushed;
+  if (flushed == before) return;
+  // Pairs with the load in Relay::flushed.
+  HostAccess::store_release(word, flushed);
+  site_.ring(site_.rank);
+}
+
+bool Progress::finished() const noexcept {
+  if (!postings_.idle() || !presence_.all_closed()) return false;
+  const auto neighbours = site_.neighbours();
+  return std::all_of(neighbours.begin(), neighbours.end(), [&](int neighbour) {
+    // Pairs with the release store in ~Relay.
+    return site_.ended(neighbour) || HostAccess::load_acquire(*site_.at<std::uint64_t>(
+                                         neighbour, site_.layout(neighbour).closed())) != 0;
+  });
+}
+
+}  // namespace sluice::relay

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT
+#include "relay/relay.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <list>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "base/background_thread.hpp"
+#include "base/log.hpp"
+#include "bootstrap/agreement.hpp"
+#include "numeric/float_environment.hpp"
+#include "protocol/host_access.hpp"
+#include "relay/progress.hpp"
+#include "transport/network.hpp"
+
+namespace sluice::relay {
+namespace {
+
+// After the last event the thread looks again at once, for so long; then it sleeps between looks.
+constexpr std::int64_t kEagerNs = 200'000;
+// Published words of neighbours do not wake it.
+constexpr std::chrono::microseconds kNap{100};
+// How long a closed communicator serves peers that have not closed theirs.
+constexpr std::int64_t kLingerNs = 2'000'000'000;
+
+using bootstrap::Group;
+
+// What all ranks return.
+Status agree(Group& group, const Status& mine, base::Deadline deadline) {
+  auto gathered = group.all_gather(bootstrap::encode_status(mine), deadline);
+  if (!gathered.ok()) return gathered.status();
+  std::vector<Status> outcomes;
+  for (const std::string& blob : *gathered) outcomes.push_back(bootstrap::decode_status(blob));
+  return bootstrap::agreed_status(outcomes);
+}
+
+Result<std::uint64_t> meet(Group& group, base::Deadline deadline) {
+  std::random_device device;
+  auto gathered = group.all_gather(fmt::format("{:08x}{:08x}", device(), device()), deadline);
+  if (!gathered.ok()) return gathered.status();
+  return std::stoull(gathered->front(), nullptr, 16);
+}
+
+// As many rows as fit a message whatever lies between them.
+int group_rows_of(const window::WindowLayout& window, const transport::Traits& traits) {
+  const std::uint64_t row = std::max(window.dispatch_row_stride(), window.combine_row_stride());
+  const std::uint64_t chunks = (row + chunk_bytes(traits) - 1) / chunk_bytes(traits);
+  return static_cast<int>(std::clamp<std::uint64_t>(transport::Signal::kChunksMax / chunks, 1,
+                                                    window::RelayLayout::kGroupRows));
+}
+
+Status check_layout(const window::RelayLayout& layout, const transport::Traits& traits) {
+  if (!layout.valid()) {
+    return {
+        StatusCode::invalid_argument,
+        fmt::format("{} slots for messages of other nodes, expected at most {}: fewer tokens per "
+                    "call, or fewer operations in flight",
+                    layout.slots(), transport::Signal::kSlotsMax)};
+  }
+  const std::uint64_t longest = transport::Signal::kChunksMax / 2 * chunk_bytes(traits);
+  if (layout.message_bytes_max() > longest) {
+    return {
+        StatusCode::invalid_argument,
+        fmt::format("what describes the tokens of one call takes {} bytes, expected at most {}: "
+                    "fewer tokens per call",
+                    layout.message_bytes_max(), longest)};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Opening> open(Group& group, const window::WindowLayout& window, base::Deadline deadline) {
+  Opening opening;
+  auto meeting = meet(group, deadline);
+  if (!meeting.ok()) return meeting.status();
+  auto endpoint = group.network()->open(group.rank(), group.size(), *meeting);
+  Status status = endpoint.status();
+  if (status.ok()) {
+    opening.endpoint = std::move(endpoint).value();
+    opening.patience = group.network()->patience;
+    const transport::Traits& traits = opening.endpoint->traits();
+    base::log_info("rank {}: between nodes: {}, {}, {} rails, chunks of {} bytes", group.rank(),
+                   traits.provider, to_string(traits.signals), traits.rails, chunk_bytes(traits));
+    for (int rank = 0; rank < group.size(); ++rank) {
+      opening.layouts.emplace_back(window, group.nodes(), rank, group_rows_of(window, traits));
+    }
+    status = check_layout(opening.layouts[static_cast<std::size_t>(group.rank())], traits);
+  }
+  if (status = agree(group, status, deadline); !status.ok()) return status;
+  return opening;
+}
+
+/// What outlives the engine for a while.
+struct Relay::Thread {
+  Thread(Opening opening, Site site_)
+      : site(std::move(site_)), endpoint(std::move(opening.endpoint)), patience(opening.patience) {}
+  ~Thread() {
+    if (thread.joinable()) thread.join();
+  }
+  Thread(const Thread&) = delete;
+  Thread& operator=(const Thread&) = delete;
+
+  Status connect(base::Deadline deadline);
+  void run();
+  void serve();
+
+  Site site;
+  std::unique_ptr<transport::Endpoint> endpoint;  // Uses the site's memory: destroyed before it.
+  std::chrono::nanoseconds patience;
+  std::atomic<bool> closing{false};  // Stored by ~Relay, loaded by run().
+  std::atomic<bool> ended{false};    // Stored by run(), loaded by Lingering.
+  std::thread thread;
+};
+
+namespace {
+
+/// Threads of relays that are gone. The process ends when they have.
+class Lingering {
+ public:
+  void add(std::unique_ptr<Relay::Thread> thread) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(threads_, [](const auto& each) {
+      return each->ended.load(std::memory_order_acquire);  // Pairs with the release store in run().
+    });
+    threads_.push_back(std::move(thread));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::list<std::unique_ptr<Relay::Thread>> threads_;
+};
+
+Lingering& lingering() {
+  static Lingering all;
+  return all;
+}
+
+}  // namespace
+
+Status Relay::Thread::connect(base::Deadline deadline) {
+  const int rank = site.rank;
+  Status status =
+      endpoint->add_region(site.memory->windows.base(rank), site.memory->windows.bytes(rank))
+          .status();
+  if (status.ok() && site.memory->heaps.bytes(rank) > 0) {
+    status = endpoint->add_region(site.memory->heaps.base(rank), site.memory->heaps.bytes(rank))
+                 .status();
+  }
+  Result<std::string> mine = status.ok() ? endpoint->introduction() : Result<std::string>(status);
+  auto gathered = site.group->all_gather(mine.ok() ? *mine : "", deadline);
+  if (!gathered.ok()) return gathered.status();
+  status = agree(*site.group, mine.status(), deadline);
+  if (!status.ok()) return status;
+  for (int peer = 0; peer < site.nodes.ranks() && status.ok(); ++peer) {
+    if (site.nodes.together(peer, rank)) continue;
+    status = endpoint->connect(peer, (*gathered)[static_cast<std::size_t>(peer)]);
+  }
+  return agree(*site.group, status, deadline);
+}
+
+void Relay::Thread::run() {
+  const numeric::FloatEnvironment floats;
+  serve();
+  // Pairs with the load in Waiter::cut_off of the neighbours.
+  protocol::HostAccess::store_release(*site.at<std::uint64_t>(site.rank, site.own().closed()),
+                                      kRelayEnded);
+  site.ring_all();
+  endpoint.reset();
+  site.memory.reset();
+  site.group.reset();
+  ended.store(true, std::memory_order_release);  // Pairs with the load in Lingering::add.
+}
+
+void Relay::Thread::serve() {
+  Progress progress(site, *endpoint, patience);
+  std::int64_t eager_until_ns = 0;
+  std::int64_t end_ns = 0;
+  for (;;) {
+    const bool any = progress.step();
+    const std::int64_t now_ns = base::now_ns();
+    if (end_ns == 0 &&
+        closing.load(std::memory_order_acquire)) {  // Pairs with the store in ~Relay.
+      end_ns = now_ns + kLingerNs;
+      progress.close();
+    } else if (end_ns != 0 && (now_ns > end_ns || progress.finished())) {
+      break;
+    }
+    if (any) {
+      eager_until_ns = now_ns + kEagerNs;
+    } else if (now_ns < eager_until_ns) {
+      ::sched_yield();
+    } else {
+      endpoint->idle(kNap);
+    }
+  }
+}
+
+Result<std::unique_ptr<Relay>> Relay::start(Opening opening, Site site, base::Deadline deadline) {
+  site.layouts = std::move(opening.layouts);
+  auto thread = std::make_unique<Thread>(std::move(opening), std::move(site));
+  if (Status status = thread->connect(deadline); !status.ok()) return status;
+  lingering();  // Made before, and so destroyed after, whatever the caller has that is static.
+  thread->thread = base::start_background_thread([raw = thread.get()] { raw->run(); });
+  return std::unique_ptr<Relay>(new Relay(std::move(thread)));
+}
+
+Relay::Relay(std::unique_ptr<Thread> thread) : thread_(std::move(thread)) {}
+
+Relay::~Relay() {
+  const Site& site = thread_->site;
+  // Pairs with the load in Progress::finished of the neighbours.
+  protocol::HostAccess::store_release(*site.at<std::uint64_t>(site.rank, site.own().closed()),
+                                      kRelayClosed);
+  thread_->closing.store(true, std::memory_order_release);  // Pairs with the load in run().
+  // Not woken: it may be at its end already, and its endpoint gone.
+  lingering().add(std::move(thread_));
+}
+
+const Site& Relay::site() const noexcept {
+  return thread_->site;
+}
+
+void Relay::publish(protocol::CellKind kind, std::uint64_t epoch) noexcept {
+  const Site& site = thread_->site;
+  // Pairs with the loads in Outbox::published and, of the neighbours, NodeSums::published.
+  protocol::HostAccess::store_release(
+      *site.at<std::uint64_t>(site.rank, site.own().published(kind)), epoch);
+  wake();
+}
+
+bool Relay::flushed(protocol::Kind kind, std::uint64_t epoch) const noexcept {
+  const Site& site = thread_->site;
+  // Pairs with the store in Progress::tell_flushed.
+  return protocol::HostAccess::load_acquire(
+             *site.at<std::uint64_t>(site.rank, site.own().flushed(kind))) >= epoch;
+}
+
+std::int64_t Relay::bytes_put(int peer) const noexcept {
+  const Site& site = thread_->site;
+  return static_cast<std::int64_t>(protocol::HostAccess::load_acquire(
+      *site.at<std::uint64_t>(site.rank, site.own().bytes_put(peer))));
+}
+
+void Relay::wake() noexcept {
+  thread_->endpoint->wake();
+}
+
+}  // namespace sluice::relay

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "bootstrap/group.hpp"
+#include "relay/site.hpp"
+#include "transport/transport.hpp"
+#include "window/relay_layout.hpp"
+
+namespace sluice::relay {
+
+/// A rank's end of the network, before there is memory for it.
+struct Opening {
+  std::unique_ptr<transport::Endpoint> endpoint;
+  std::vector<window::RelayLayout> layouts;  // [R]
+  std::chrono::nanoseconds patience{};
+};
+/// Collective. The group has several nodes.
+Result<Opening> open(bootstrap::Group& group, const window::WindowLayout& window,
+                     base::Deadline deadline);
+
+/// One rank's progress thread (docs/relay.md). The engine of this rank, and those of its node, meet it
+/// in their windows: see RelayLayout.
+///
+/// The destructor does not wait: the thread goes on, for a while, as long as peers need what this rank
+/// has sent or passes on.
+class Relay {
+ public:
+  /// Collective.
+  static Result<std::unique_ptr<Relay>> start(Opening opening, Site site, base::Deadline deadline);
+  ~Relay();
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+
+  const Site& site() const noexcept;
+  /// What the engine has written for other nodes in this operation is all there.
+  void publish(protocol::CellKind kind, std::uint64_t epoch) noexcept;
+  /// Whether nothing of the operation is still to be read from this rank's memory by the network.
+  bool flushed(protocol::Kind kind, std::uint64_t epoch) const noexcept;
+  /// By now; 0 for ranks of this node.
+  std::int64_t bytes_put(int peer) const noexcept;
+  /// The engine has told its peers something.
+  void wake() noexcept;
+
+  struct Thread;
+
+ private:
+  explicit Relay(std::unique_ptr<Thread> thread);
+
+  std::unique_ptr<Thread> thread_;
+};
+
+}  // namespace sluice::relay

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "bootstrap/group.hpp"
+#include "memory/shared_region.hpp"
+#include "protocol/cell.hpp"
+#include "protocol/epochs.hpp"
+#include "routing/expert_map.hpp"
+#include "routing/node_map.hpp"
+#include "window/relay_layout.hpp"
+#include "window/window_layout.hpp"
+
+namespace sluice::relay {
+
+/// A communicator's memory. The relay may need it for a little longer than its engine.
+struct Memory {
+  memory::SharedRegion windows;
+  memory::SharedRegion heaps;  // Registered memory.
+};
+/// What RelayLayout::closed says of a rank's relay.
+inline constexpr std::uint64_t kRelayClosed = 1;  // Its communicator is closed; it still works.
+inline constexpr std::uint64_t kRelayEnded = 2;
+/// The regions of every endpoint, in this order.
+inline constexpr int kWindowRegion = 0;
+inline constexpr int kHeapRegion = 1;
+
+/// Where a relay works: what its parts share.
+struct Site {
+  int rank = 0;
+  int top_k = 0;
+  int hidden = 0;
+  routing::NodeMap nodes = routing::NodeMap::one_node(0);
+  routing::ExpertMap map;
+  window::WindowLayout window;
+  std::vector<window::RelayLayout> layouts;  // [R]
+  std::shared_ptr<Memory> memory;
+  std::shared_ptr<bootstrap::Group> group;
+
+  int own_node() const noexcept { return nodes.node_of(rank); }
+  /// The ranks of this node, this one among them.
+  std::span<const int> neighbours() const noexcept { return nodes.ranks_of(own_node()); }
+  /// Of this rank, on another node.
+  int rail_peer(int node) const noexcept { return nodes.rail_peer(rank, node); }
+  const window::RelayLayout& layout(int of_rank) const noexcept {
+    return layouts[static_cast<std::size_t>(of_rank)];
+  }
+  const window::RelayLayout& own() const noexcept { return layout(rank); }
+  int bank(std::uint64_t epoch) const noexcept {
+    return protocol::bank_of(epoch, window.shape().banks);
+  }
+
+  /// In the window of a rank of this node.
+  template <typename T>
+  T* at(int of_rank, std::size_t offset) const noexcept {
+    return reinterpret_cast<T*>(memory->windows.base(of_rank) + offset);
+  }
+  void ring(int neighbour) const noexcept { group->control(neighbour).doorbell.ring(); }
+  void ring_all() const noexcept {
+    for (const int neighbour : neighbours()) ring(neighbour);
+  }
+  /// Whether nothing more comes of a rank of this node.
+  bool ended(int neighbour) const noexcept {
+    // Pairs with the release store in Group::leave.
+    return group->is_dead(neighbour) ||
+           group->control(neighbour).state.load(std::memory_order_acquire) ==
+               static_cast<std::uint32_t>(memory::RankState::left);
+  }
+};
+
+/// Calls take(first, end) for every run of consecutive numbers in [first, end) that `present`.
+template <typename Present, typename Take>
+void for_each_run(int first, int end, Present&& present, Take&& take) {
+  for (int begin = first; begin < end;) {
+    if (!present(begin)) {
+      ++begin;
+      continue;
+    }
+    int after = begin + 1;
+    while (after < end && present(after)) ++after;
+    take(begin, after);
+    begin = after;
+  }
+}
+
+}  // namespace sluice::relay

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+#include "transport/network.hpp"
+
+#include <charconv>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace sluice::transport {
+namespace {
+
+class MemoryNetwork final : public Network {
+ public:
+  explicit MemoryNetwork(const Adversity& adversity) : adversity_(adversity) {}
+
+  Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting) override {
+    const std::lock_guard lock(mutex_);
+    Meeting& here = meetings_[meeting];
+    if (here.fabric == nullptr) {
+      Adversity adversity = adversity_;
+      adversity.seed += 1'000'003 * opened_++;
+      here.fabric = std::make_unique<MemoryFabric>(ranks, adversity);
+    }
+    std::unique_ptr<Endpoint> endpoint = here.fabric->endpoint(rank);
+    if (++here.came == ranks) meetings_.erase(meeting);  // Endpoints outlive their fabric.
+    return endpoint;
+  }
+
+ private:
+  struct Meeting {
+    std::unique_ptr<MemoryFabric> fabric;
+    int came = 0;
+  };
+
+  const Adversity adversity_;
+  std::mutex mutex_;
+  std::map<std::uint64_t, Meeting> meetings_;
+  std::uint64_t opened_ = 0;
+};
+
+class LibfabricNetwork final : public Network {
+ public:
+  explicit LibfabricNetwork(LibfabricSettings settings) : settings_(std::move(settings)) {}
+
+  Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t /*meeting*/) override {
+    return open_libfabric(rank, ranks, settings_);
+  }
+
+ private:
+  const LibfabricSettings settings_;
+};
+
+using base::Environment;
+using base::Variable;
+
+Status unusable(Variable variable, const std::string& seen, const char* expected) {
+  return {StatusCode::invalid_argument,
+          std::string(base::name_of(variable)) + " = '" + seen + "', expected " + expected};
+}
+
+template <typename T>
+bool parse(std::string_view text, T& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+Status read_signals(const std::string& text, std::optional<SignalMode>& out) {
+  for (const SignalMode mode : {SignalMode::immediate, SignalMode::ordered, SignalMode::serial}) {
+    if (text == to_string(mode)) out = mode;
+  }
+  if (out) return {};
+  return unusable(Variable::network_signals, text, "immediate, ordered or serial");
+}
+
+Result<LibfabricSettings> read_libfabric(const Environment& environment) {
+  LibfabricSettings settings;
+  if (environment.has(Variable::network)) {
+    std::string_view left = *environment.get(Variable::network);
+    while (!left.empty()) {
+      const std::size_t comma = std::min(left.find(','), left.size());
+      settings.providers.emplace_back(left.substr(0, comma));
+      left.remove_prefix(std::min(comma + 1, left.size()));
+    }
+  }
+  if (const auto& text = environment.get(Variable::network_signals)) {
+    if (Status status = read_signals(*text, settings.signals); !status.ok()) return status;
+  }
+  if (const auto& text = environment.get(Variable::network_rails)) {
+    if (!parse(*text, settings.rails) || settings.rails < 1 || settings.rails > 8) {
+      return unusable(Variable::network_rails, *text, "1 to 8");
+    }
+  }
+  settings.address = environment.get(Variable::network_address).value_or("");
+  return settings;
+}
+
+}  // namespace
+
+std::shared_ptr<Network> memory_network(const Adversity& adversity) {
+  return std::make_shared<MemoryNetwork>(adversity);
+}
+
+std::shared_ptr<Network> libfabric_network(const LibfabricSettings& settings) {
+  return std::make_shared<LibfabricNetwork>(settings);
+}
+
+Result<std::shared_ptr<Network>> network_of(const Environment& environment) {
+  constexpr std::string_view kMemory = "memory";
+  const std::string named = environment.get(Variable::network).value_or("");
+  std::shared_ptr<Network> network;
+  if (named.starts_with(kMemory)) {
+    Adversity adversity;
+    const std::string_view seed = std::string_view(named).substr(kMemory.size());
+    if (!seed.empty() && (seed[0] != ':' || !parse(seed.substr(1), adversity.seed))) {
+      return unusable(Variable::network, named, "memory, or memory:seed with a number");
+    }
+    network = memory_network(adversity);
+  } else {
+    Result<LibfabricSettings> settings = read_libfabric(environment);
+    if (!settings) return settings.status();
+    network = libfabric_network(*settings);
+  }
+  if (const auto& text = environment.get(Variable::network_patience)) {
+    std::int64_t patience_ms = 0;
+    if (!parse(*text, patience_ms) || patience_ms < 1) {
+      return unusable(Variable::network_patience, *text, "a number of milliseconds, at least 1");
+    }
+    network->patience = std::chrono::milliseconds(patience_ms);
+  }
+  return network;
+}
+
+}  // namespace sluice::transport

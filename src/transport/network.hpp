@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "base/environment.hpp"
+#include "transport/libfabric.hpp"
+#include "transport/memory_fabric.hpp"
+#include "transport/transport.hpp"
+
+namespace sluice::transport {
+
+/// Where the ranks of a world get their endpoints.
+class Network {
+ public:
+  virtual ~Network() = default;
+
+  /// The endpoint of `rank` of `ranks`. Those with the same `meeting` belong together.
+  virtual Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting) = 0;
+
+  /// A rank of another node of which nothing was heard for so long is given up. Every rank sends a
+  /// sign of life ten times as often.
+  std::chrono::nanoseconds patience = std::chrono::seconds(1);
+};
+
+/// Each meeting gets a fabric, seeded anew from `adversity.seed`.
+std::shared_ptr<Network> memory_network(const Adversity& adversity);
+std::shared_ptr<Network> libfabric_network(const LibfabricSettings& settings);
+
+/// As SLUICE_NETWORK and its like say.
+Result<std::shared_ptr<Network>> network_of(const base::Environment& environment);
+
+}  // namespace sluice::transport

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+// Ranks on several nodes: threads that share no memory across nodes. What is particular to them; all
+// other cases of the suite run on nodes too (see CMakeLists.txt).
+#include <fmt/core.h>
+
+#include <array>
+#include <cstdlib>
+#include <ostream>
+#include <set>
+
+#include "conformance/calls.hpp"
+#include "conformance/draw_step.hpp"
+#include "conformance/modes.hpp"
+
+namespace sluice::conformance {
+namespace {
+
+struct Nodes {
+  const char* name;
+  int ranks;
+  int node_size;  // The last node may be smaller.
+};
+
+void PrintTo(const Nodes& nodes, std::ostream* out) {
+  *out << nodes.name;
+}
+
+constexpr Nodes kNodes[] = {
+    {"2x1", 2, 1}, {"2x2", 4, 2}, {"3x2", 6, 2}, {"4x2", 8, 2}, {"3plus1", 4, 3}, {"8x4", 32, 4},
+};
+
+std::uint64_t number_of(const char* variable, std::uint64_t otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+void place(const Nodes& nodes, std::uint64_t seed) {
+  ::setenv("SLUICE_TEST_NODE_SIZE", std::to_string(nodes.node_size).c_str(), 1);
+  // Sanitizers and busy machines are slow, and nobody is silent here.
+  ::setenv("SLUICE_NETWORK_PATIENCE_MS", "60000", 1);
+  if (std::getenv("SLUICE_TEST_NETWORK") != nullptr) {
+    ::setenv("SLUICE_NETWORK", std::getenv("SLUICE_TEST_NETWORK"), 1);
+  } else {
+    ::setenv("SLUICE_NETWORK", ("memory:" + std::to_string(seed)).c_str(), 1);
+  }
+}
+
+// Everything about the job is drawn: kinds of steps, the order of sums, what may be in place.
+Scenario drawn(const Nodes& nodes, std::uint64_t seed, int steps) {
+  support::Random random = support::Random::of(seed, 31);
+  Scenario scenario = drawn_scenario(seed, steps);
+  scenario.ranks = nodes.ranks;
+  scenario.shape.experts = nodes.ranks * 2 + static_cast<int>(random.below(3));
+  scenario.shape.top_k = static_cast<int>(1 + random.below(8));
+  // Now and then more than a message holds.
+  if (random.chance(20) && nodes.ranks <= 8) scenario.shape.max_tokens = 150;
+  scenario.options.mode = random.chance(50) ? Mode::latency : Mode::throughput;
+  constexpr std::array kLayouts{Layout::rank_major, Layout::expert_major, Layout::expert_slab};
+  scenario.options.layout = kLayouts[static_cast<std::size_t>(random.below(3))];
+  if (random.chance(60)) scenario.options.dispatch_codec = {CodecKind::fp8, ScaleForm::f32, 128};
+  const bool single = scenario.options.layout != Layout::rank_major && random.chance(40);
+  scenario.options.permit_single = single;
+  if (random.chance(50)) scenario.options.y_memory = YMemory::registered;
+  scenario.options.registered_bytes = registered_bytes(scenario);
+  for (StepSpec& spec : scenario.steps) {
+    spec = draw_step(scenario, random);
+    const std::int64_t turn = random.below(single ? 4 : 3);
+    if (turn > 0)
+      spec.reduce = std::array{Reduce::node, Reduce::rank,
+                               Reduce::single}[static_cast<std::size_t>(turn - 1)];
+    spec.delays = random.chance(10);
+  }
+  return scenario;
+}
+
+class OnNodes : public ::testing::TestWithParam<Nodes> {
+ public:
+  static std::string name(const ::testing::TestParamInfo<Nodes>& info) { return info.param.name; }
+};
+
+// SLUICE_TEST_SEEDS: how many networks and jobs.
+TEST_P(OnNodes, DrawnJobs) {
+  const Nodes& nodes = GetParam();
+  const std::uint64_t count = number_of("SLUICE_TEST_SEEDS", nodes.ranks > 8 ? 2 : 12);
+  const std::uint64_t first = number_of("SLUICE_TEST_FIRST_SEED", 1);
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    place(nodes, seed);
+    expect_clean(run(drawn(nodes, seed, nodes.ranks > 8 ? 2 : 5)), fmt::format("seed {}", seed));
+    if (HasFailure()) return;
+  }
+}
+
+// One record for each (token, node), none for what stays on the node: counted where chunks are put.
+class Traffic : public OnNodes {
+ protected:
+  static constexpr int kHidden = 2048;  // A row is longer than all that describes it.
+  static constexpr std::int64_t kRowBytes = 2 * kHidden;
+
+  Scenario scenario() const {
+    Scenario made;
+    made.ranks = GetParam().ranks;
+    made.shape = Shape{GetParam().ranks * 2, 4, kHidden, 6};
+    made.options.mode = Mode::throughput;
+    made.options.layout = Layout::rank_major;
+    made.steps.emplace_back();
+    made.steps.back().tokens = support::TokensKind::full;
+    return made;
+  }
+  static std::int64_t rows_put(const Communicator& communicator, std::vector<std::int64_t>& before,
+                               const std::vector<int>& nodes, support::Findings& findings) {
+    const std::vector<std::int64_t> now = communicator.statistics().network_bytes;
+    before.resize(now.size());
+    std::int64_t rows = 0;
+    for (std::size_t rank = 0; rank < now.size(); ++rank) {
+      const std::int64_t bytes = now[rank] - before[rank];
+      const bool own = nodes[rank] == nodes[static_cast<std::size_t>(communicator.rank())];
+      if (own && bytes != 0)
+        findings.add(fmt::format("{} bytes to rank {} of this node", bytes, rank));
+      rows += bytes / kRowBytes;
+      if (bytes % kRowBytes > kRowBytes / 2) findings.add("more metadata than was reckoned with");
+    }
+    before = now;
+    return rows;
+  }
+};
+
+TEST_P(Traffic, OneRecordPerTokenAndNode) {
+  place(GetParam(), 1);
+  const Scenario job = scenario();
+  const Step step = prepare_step(job, job.steps[0], 0);
+  const std::vector<int> nodes = rank_to_node(job.ranks);
+  const auto failures = run_body(job, [&](World& world, Communicator& communicator,
+                                          support::Findings& findings) {
+    const auto rank = static_cast<std::size_t>(communicator.rank());
+    const reference::Dispatched& dispatched = step.dispatched[0];
+    // Of its own tokens to other nodes; of the tokens of homes that it answers for its node.
+    std::int64_t dispatch_rows = 0;
+    for (std::int64_t token = 0; token < 6; ++token) {
+      std::set<int> there;
+      for (int k = 0; k < 4; ++k) {
+        const std::int32_t id =
+            dispatched.routes[rank].ids[static_cast<std::size_t>(token * 4 + k)];
+        if (id < 0) continue;
+        const auto owner =
+            static_cast<std::size_t>(dispatched.expert_to_rank[static_cast<std::size_t>(id)]);
+        if (nodes[owner] != nodes[rank]) there.insert(nodes[owner]);
+      }
+      dispatch_rows += static_cast<std::int64_t>(there.size());
+    }
+    std::vector<std::int64_t> before;
+    DispatchCall dispatch(communicator, step, 0, findings);
+    dispatch.whole();
+    dispatch.check();
+    // When all have it, all has been put.
+    if (!world.barrier().ok()) findings.add("barrier");
+    const std::int64_t rows = rows_put(communicator, before, nodes, findings);
+    if (rows != dispatch_rows) {
+      findings.add(fmt::format("dispatch: {} rows put, expected {}", rows, dispatch_rows));
+    }
+    CombineCall combine(communicator, step, 0, dispatch.handle(), dispatch.rows_shape(), findings);
+    combine.whole();
+    combine.check();
+    if (!world.barrier().ok()) findings.add("barrier");
+    const std::int64_t answered = rows_put(communicator, before, nodes, findings);
+    // Every rank tells how many rows its tokens owe each other node, and how many it has put: all
+    // together must be equal.
+    auto all = world.all_gather(fmt::format("{} {}", dispatch_rows, answered));
+    if (!all.ok()) return findings.add("all_gather: " + all.status().to_string());
+    std::int64_t owed = 0;
+    std::int64_t put = 0;
+    for (const std::string& text : *all) {
+      owed += std::strtoll(text.c_str(), nullptr, 10);
+      put += std::strtoll(text.substr(text.find(' ')).c_str(), nullptr, 10);
+    }
+    if (owed != put)
+      findings.add(fmt::format("combine: {} rows put in all, expected {}", put, owed));
+  });
+  expect_clean(failures);
+}
+
+INSTANTIATE_TEST_SUITE_P(Conformance, OnNodes, ::testing::ValuesIn(kNodes), OnNodes::name);
+INSTANTIATE_TEST_SUITE_P(Conformance, Traffic, ::testing::Values(kNodes[1], kNodes[2], kNodes[4]),
+                         OnNodes::name);
+
+}  // namespace
+}  // namespace sluice::conformance
