@@ -41,7 +41,8 @@ class SLUICE_API World {
   /// abstract socket of one host; nothing stays behind in the file system).
   static Result<World> join(int rank, int size, std::string_view rendezvous,
                             const WorldOptions& options = {});
-  /// Joins with a caller's all_gather, which is called a fixed number of times, here only.
+  /// Joins with a caller's all_gather, which is called at most twice, equally often on all ranks, here
+  /// only.
   static Result<World> create(int rank, int size, const AllGather& all_gather,
                               const WorldOptions& options = {});
   /// All ranks of a world as threads of this process: element r is to be used by the thread of

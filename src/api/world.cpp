@@ -95,12 +95,14 @@ Result<World> World::join(int rank, int size, std::string_view rendezvous,
     auto address = store::parse_address(rendezvous);
     if (!address.ok()) return address.status();
     const auto deadline = base::Deadline::after(options.deadline);
+    // Ranks that can meet at a name are on one machine.
+    const bool named = address->kind == store::Address::Kind::unix_abstract;
     auto group = bootstrap::ProcessGroup::create(
         rank, size,
         [&](std::string_view blob) {
           return bootstrap::gather_at(*address, rank, size, blob, deadline);
         },
-        deadline);
+        deadline, bootstrap::this_host(), named ? "localhost" : address->host);
     if (!group.ok()) return group.status();
     return World(std::move(*group), options);
   });

@@ -27,6 +27,8 @@ constexpr std::array<VariableFacts, kCount> kVariables{{
     {Variable::rank, "SLUICE_RANK", "this process's rank, from 0"},
     {Variable::size, "SLUICE_SIZE", "ranks of the world"},
     {Variable::rendezvous, "SLUICE_RENDEZVOUS", "where ranks meet: tcp:host:port or unix:name"},
+    {Variable::node, "SLUICE_NODE",
+     "ranks of one machine with different values count as ranks of different nodes"},
     {Variable::torch_rank, "RANK", "torchrun: rank"},
     {Variable::torch_world_size, "WORLD_SIZE", "torchrun: ranks"},
     {Variable::torch_local_world_size, "LOCAL_WORLD_SIZE", "torchrun: ranks of this host"},

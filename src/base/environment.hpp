@@ -26,6 +26,7 @@ enum class Variable : std::uint8_t {
   rank,
   size,
   rendezvous,
+  node,
   torch_rank,
   torch_world_size,
   torch_local_world_size,

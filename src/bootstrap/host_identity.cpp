@@ -5,12 +5,20 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <fstream>
 
+#include "base/environment.hpp"
 #include "base/system_error.hpp"
 
 namespace sluice::bootstrap {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
 namespace {
 
 // A namespace is known by the number of its file; empty if the system hides it.
@@ -32,6 +40,10 @@ Result<HostIdentity> this_host() {
   }
   HostIdentity identity;
   identity.node = boot + "/" + namespace_number("/proc/self/ns/net");
+  const base::Environment environment = base::Environment::read();
+  if (environment.has(base::Variable::node)) {
+    identity.node += "/" + *environment.get(base::Variable::node);
+  }
   identity.process_space = namespace_number("/proc/self/ns/pid");
   identity.process = ::getpid();
   return identity;

@@ -12,11 +12,12 @@ namespace sluice::bootstrap {
 /// Where a rank runs. Ranks with equal `node` can meet at abstract sockets; ranks with equal
 /// `process_space` can name each other's processes.
 struct HostIdentity {
-  std::string node;           // The boot of the machine, and the network namespace.
+  std::string node;           // The boot of the machine, the network namespace, SLUICE_NODE.
   std::string process_space;  // The process id namespace; empty where it cannot be read.
   std::int32_t process = 0;
 };
 Result<HostIdentity> this_host();
+std::string host_name();
 
 /// A descriptor that becomes readable when the process ends. Closed where the kernel has no such
 /// thing; `unavailable` when there is no such process any more.

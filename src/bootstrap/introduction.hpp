@@ -25,7 +25,7 @@ struct Introduction {
 };
 
 /// Gathers the introductions and checks them: every rank sees the same, so every rank returns the
-/// same Status. Ranks on several hosts give `unimplemented`.
+/// same Status.
 Result<std::vector<Introduction>> introduce(const Introduction& mine, const Gather& gather);
 
 }  // namespace sluice::bootstrap

@@ -10,6 +10,7 @@
 #include "bootstrap/mesh_connect.hpp"
 #include "bootstrap/mesh_files.hpp"
 #include "bootstrap/mesh_share.hpp"
+#include "bootstrap/spanning_group.hpp"
 #include "store/socket.hpp"
 
 namespace sluice::bootstrap {
@@ -31,6 +32,16 @@ Result<base::Descriptor> prepare(Introduction& mine, const Result<HostIdentity>&
   return store::listen_at(address);
 }
 
+// The node of every rank; nothing if all run on one.
+std::vector<std::string> several_nodes(const std::vector<Introduction>& introductions) {
+  std::vector<std::string> nodes;
+  for (const Introduction& each : introductions) nodes.push_back(each.host.node);
+  const bool one = std::all_of(nodes.begin(), nodes.end(),
+                               [&](const std::string& node) { return node == nodes.front(); });
+  if (one) nodes.clear();
+  return nodes;
+}
+
 }  // namespace
 
 ProcessGroup::ProcessGroup(Mesh mesh)
@@ -40,7 +51,8 @@ ProcessGroup::ProcessGroup(Mesh mesh)
 
 Result<std::unique_ptr<Group>> ProcessGroup::create(int rank, int size, const Gather& gather,
                                                     base::Deadline deadline,
-                                                    const Result<HostIdentity>& host) {
+                                                    const Result<HostIdentity>& host,
+                                                    const std::string& store_host) {
   Introduction mine;
   mine.rank = rank;
   mine.size = size;
@@ -49,6 +61,10 @@ Result<std::unique_ptr<Group>> ProcessGroup::create(int rank, int size, const Ga
   mine.status = listener.status();
   auto introductions = introduce(mine, gather);
   if (!introductions.ok()) return introductions.status();
+  if (std::vector<std::string> nodes = several_nodes(*introductions); !nodes.empty()) {
+    return SpanningGroup::create(rank, nodes, gather, store_host.empty() ? host_name() : store_host,
+                                 deadline);
+  }
   auto mesh = connect_mesh(rank, *introductions, *listener, deadline);
   if (!mesh.ok()) return mesh.status();
 

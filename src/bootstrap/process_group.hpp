@@ -19,10 +19,12 @@ namespace sluice::bootstrap {
 /// there its calls give failed_precondition, and its destructor disturbs nobody.
 class ProcessGroup final : public Group {
  public:
-  /// Collective; `gather` is called once. `host`: where this rank runs.
+  /// Collective; `gather` is called once, or twice: for ranks of several nodes it makes a SpanningGroup.
+  /// `host`: where this rank runs. `store_host`: see SpanningGroup::create; empty: this machine's name.
   static Result<std::unique_ptr<Group>> create(int rank, int size, const Gather& gather,
                                                base::Deadline deadline,
-                                               const Result<HostIdentity>& host = this_host());
+                                               const Result<HostIdentity>& host = this_host(),
+                                               const std::string& store_host = {});
   ~ProcessGroup() override;
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;

@@ -26,19 +26,25 @@ Presence::Presence(const Site& site, Postings& postings, std::chrono::nanosecond
       accused_(index(site.nodes.ranks())),
       unheard_(index(site.nodes.nodes())),
       heard_ns_(index(site.nodes.ranks()), base::now_ns()),
+      alive_(index(site.nodes.ranks())),
       gone_(index(site.nodes.ranks())),
+      dropped_(index(site.nodes.ranks())),
       closed_(index(site.nodes.ranks())) {}
 
 bool Presence::tell(std::int64_t now_ns) {
   bool any = tell_accusations();
   any |= tell_read(Kind::dispatch);
   any |= tell_read(Kind::combine);
-  if (now_ns >= next_beat_ns_) {
+  // Who has left falls silent, and is given up when what it has sent has had the time to arrive.
+  if (now_ns >= next_beat_ns_ && !site_.ended(site_.rank)) {
     next_beat_ns_ = now_ns + patience_ns_ / kBeats;
     const std::uint64_t beats =
         site_.group->control(site_.rank).beats.load(std::memory_order_relaxed);
     sign_all(beats == beats_ ? Sign::alive : Sign::beat);
     beats_ = beats;
+    auto& alive = *site_.at<std::uint64_t>(site_.rank, site_.own().alive());
+    // Pairs with the load in watch_neighbours() of the neighbours.
+    HostAccess::store_release(alive, HostAccess::load_acquire(alive) + 1);
   }
   return any;
 }
@@ -129,6 +135,44 @@ void Presence::watch(std::int64_t now_ns) {
                      static_cast<double>(now_ns - heard_ns_[index(source)]) * 1e-9);
     }
     mark_gone(source);
+  }
+  watch_neighbours(now_ns);
+  for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
+    if (site_.nodes.together(peer, site_.rank) || dropped_[index(peer)] != 0) continue;
+    // Pairs with the store in mark_gone() of the rank that serves it.
+    if (HostAccess::load_acquire(*site_.at<std::uint64_t>(site_.rank, site_.window.gone(peer))) ==
+        0) {
+      continue;
+    }
+    // What was put to it may never leave this rank's memory: nobody waits for that any more.
+    dropped_[index(peer)] = 1;
+    gone_[index(peer)] = 1;
+    postings_.drop(peer);
+  }
+}
+
+// A neighbour that is frozen: its relay stands still, too.
+void Presence::watch_neighbours(std::int64_t now_ns) {
+  for (const int neighbour : site_.neighbours()) {
+    if (neighbour == site_.rank || gone_[index(neighbour)] != 0) continue;
+    const auto& layout = site_.layout(neighbour);
+    // Pairs with the stores in tell() and of the neighbour.
+    const std::uint64_t alive =
+        HostAccess::load_acquire(*site_.at<std::uint64_t>(neighbour, layout.alive()));
+    const bool closed =
+        HostAccess::load_acquire(*site_.at<std::uint64_t>(neighbour, layout.closed())) != 0;
+    if (alive != alive_[index(neighbour)] || closed || site_.ended(neighbour)) {
+      alive_[index(neighbour)] = alive;
+      heard(neighbour, now_ns);
+    } else if (now_ns - heard_ns_[index(neighbour)] > patience_ns_) {
+      base::log_warn("rank {}: rank {} of this node is silent for {:.3f} s: given up", site_.rank,
+                     neighbour, static_cast<double>(now_ns - heard_ns_[index(neighbour)]) * 1e-9);
+      gone_[index(neighbour)] = 1;
+      // Pairs with the loads in Site::ended and Waiter::gone.
+      HostAccess::store_release(*site_.at<std::uint64_t>(site_.rank, site_.window.gone(neighbour)),
+                                1);
+      site_.ring(site_.rank);
+    }
   }
 }
 

@@ -23,7 +23,7 @@ class Presence {
 
   /// Sends what is new; whether anything is.
   bool tell(std::int64_t now_ns);
-  /// Looks for sources that have fallen silent.
+  /// Looks for sources that have fallen silent, and drops what was to be put to ranks that are gone.
   void watch(std::int64_t now_ns);
   /// A sign has come.
   void take(int source, int sign, std::int64_t now_ns);
@@ -44,6 +44,7 @@ class Presence {
   bool tell_accusations();
   void sign_all(window::Sign sign);
   void count_up(int source, std::size_t offset);
+  void watch_neighbours(std::int64_t now_ns);
   void mark_gone(int source);
 
   const Site& site_;
@@ -56,7 +57,9 @@ class Presence {
   std::vector<std::uint8_t> accused_;  // [R] by this rank, and said so
   std::vector<int> unheard_;  // [nodes] accusations that are not known to have been passed on
   std::vector<std::int64_t> heard_ns_;  // [R]
+  std::vector<std::uint64_t> alive_;    // [R] of neighbours, as last seen
   std::vector<std::uint8_t> gone_;      // [R]
+  std::vector<std::uint8_t> dropped_;   // [R] nothing more is put to it
   std::vector<std::uint8_t> closed_;    // [R]
 };
 

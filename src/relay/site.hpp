@@ -12,6 +12,7 @@
 #include "memory/shared_region.hpp"
 #include "protocol/cell.hpp"
 #include "protocol/epochs.hpp"
+#include "protocol/host_access.hpp"
 #include "routing/expert_map.hpp"
 #include "routing/node_map.hpp"
 #include "window/relay_layout.hpp"
@@ -70,7 +71,10 @@ struct Site {
     // Pairs with the release store in Group::leave.
     return group->is_dead(neighbour) ||
            group->control(neighbour).state.load(std::memory_order_acquire) ==
-               static_cast<std::uint32_t>(memory::RankState::left);
+               static_cast<std::uint32_t>(memory::RankState::left) ||
+           // Pairs with the store in Presence::watch_neighbours.
+           protocol::HostAccess::load_acquire(*at<std::uint64_t>(rank, window.gone(neighbour))) !=
+               0;
   }
 };
 

@@ -85,6 +85,10 @@ class RelayLayout {
   std::size_t bytes() const noexcept { return bytes_; }
   int group_rows() const noexcept { return group_rows_; }
   int groups(int rows) const noexcept { return (rows + group_rows_ - 1) / group_rows_; }
+  /// What landed() says when all rows of a source are there.
+  std::uint32_t all_rows() const noexcept {
+    return static_cast<std::uint32_t>(groups(tokens_)) * static_cast<std::uint32_t>(group_rows_);
+  }
   int dispatch_depth() const noexcept { return dispatch_depth_; }
   int answer_depth() const noexcept { return answer_depth_; }
   /// Homes and sources that this rank serves, ascending.
@@ -100,6 +104,8 @@ class RelayLayout {
   std::size_t closed() const noexcept {
     return words_ + at(protocol::kCellKinds + protocol::kKinds) * kLineBytes;
   }
+  /// Beside it: signs of life of the progress thread.
+  std::size_t alive() const noexcept { return closed() + sizeof(std::uint64_t); }
   std::size_t told(protocol::Kind kind) const noexcept {
     return words_ + at(protocol::kCellKinds + protocol::kKinds + 1) * kLineBytes +
            at(static_cast<int>(kind)) * sizeof(std::uint64_t);

@@ -76,8 +76,8 @@ class WindowLayout {
   constexpr std::size_t accusation(int peer) const noexcept {
     return lane(peer) + index(protocol::kKinds) * kLineBytes;
   }
-  /// Of a rank of another node, beside its accusation: its beats, and whether it is gone. Written by
-  /// its rail peer here.
+  /// In worlds of several nodes, beside its accusation: the beats of a rank of another node, and
+  /// whether a rank is gone. Written by who serves it here, and by this rank's relay.
   constexpr std::size_t beats(int peer) const noexcept {
     return accusation(peer) + sizeof(std::uint64_t);
   }

@@ -136,7 +136,6 @@ reference::CombineInput draw_results(const Step& step, int rank, std::uint64_t r
 }  // namespace
 
 std::vector<int> rank_to_node(int ranks) {
-  if (launcher() != support::run_as_threads) return std::vector<int>(at(ranks));
   std::vector<int> nodes;
   for (const int size : support::node_sizes(ranks)) {
     nodes.insert(nodes.end(), at(size), nodes.empty() ? 0 : nodes.back() + 1);

@@ -89,6 +89,7 @@ CommunicatorOptions options_of(const Terms& terms) {
   options.y_memory = terms.registered ? YMemory::registered : YMemory::ordinary;
   options.deadline = std::chrono::seconds(20);
   options.first_deadline = std::chrono::seconds(20);
+  options.reduce = Reduce::rank;  // On several nodes too: what is lost is then one rank.
   return options;
 }
 

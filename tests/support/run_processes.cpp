@@ -51,6 +51,14 @@ void write_all(int descriptor, const std::string& bytes) {
 
 void run_child(int rank, int ranks, const std::string& rendezvous, const RankBody& body,
                const RunOptions& options, Findings& findings) {
+  const std::vector<int> nodes = node_sizes(ranks);
+  if (nodes.size() > 1) {
+    int node = 0;
+    for (int left = rank; left >= nodes[static_cast<std::size_t>(node)]; ++node) {
+      left -= nodes[static_cast<std::size_t>(node)];
+    }
+    ::setenv("SLUICE_NODE", std::to_string(node).c_str(), 1);
+  }
   WorldOptions world_options;
   world_options.deadline = std::chrono::seconds(60);
   Result<World> world = World::join(rank, ranks, rendezvous, world_options);

@@ -29,8 +29,8 @@ struct RunResult {
   std::string text() const;
 };
 
-/// Nodes of a world of `ranks` threads: SLUICE_TEST_NODE_SIZE ranks each, and what is left; one node if
-/// it is not set.
+/// Nodes of a world of `ranks`: SLUICE_TEST_NODE_SIZE ranks each, and what is left; one node if it is
+/// not set.
 std::vector<int> node_sizes(int ranks);
 
 /// Runs `body` on `ranks` threads of this process over World::threads, on nodes of node_sizes().

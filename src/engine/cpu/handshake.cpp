@@ -21,6 +21,10 @@ using base::TestPoint;
 using protocol::HostAccess;
 using protocol::Kind;
 
+// Combine cells of ranks that send weights cells, too.
+constexpr std::uint32_t kWithWeights =
+    protocol::cell_flags::kGivenWeights | protocol::cell_flags::kRefused;
+
 const char* name_of(Kind kind) noexcept {
   return kind == Kind::dispatch ? "dispatch" : "combine";
 }
@@ -143,8 +147,6 @@ RankSet await_cells(Context& context, const Exchange& exchange, protocol::CellKi
     // It made another call, if the answer does not belong to weights: from another node it may arrive
     // before them.
     const protocol::Cell& answer = context.lanes.cell_in(peer, protocol::CellKind::combine, bank);
-    constexpr std::uint32_t kWithWeights =
-        protocol::cell_flags::kGivenWeights | protocol::cell_flags::kRefused;
     return protocol::arrived<HostAccess>(answer, exchange.epoch) &&
            (answer.content.flags & kWithWeights) == 0;
   });
@@ -154,6 +156,43 @@ RankSet await_cells(Context& context, const Exchange& exchange, protocol::CellKi
   test_point(TestPoint::before_read, context.rank());
   return missing;
 }
+
+namespace {
+
+// Whether the source, which has made this call, sends rows, or weights, to this node.
+bool sends_more(const Context& context, const Exchange& exchange, int source) noexcept {
+  const int bank = protocol::bank_of(exchange.epoch, context.config.window.banks);
+  const bool dispatch = exchange.kind == Kind::dispatch;
+  const protocol::Cell& cell = context.lanes.cell_in(
+      source, dispatch ? protocol::CellKind::dispatch : protocol::CellKind::combine, bank);
+  if (!protocol::arrived<HostAccess>(cell, exchange.epoch)) return false;
+  const std::uint32_t flags = cell.content.flags;
+  if (!dispatch) return (flags & kWithWeights) != 0;
+  return (flags & (protocol::cell_flags::kRefused | protocol::cell_flags::kNoRows)) == 0;
+}
+
+// What this rank passes on has come, all of it: its slots are used again once every rank here has told
+// that it has read, and there may be rows that none of them wanted.
+void await_served(Context& context, const Exchange& exchange) {
+  if (context.relay == nullptr) return;
+  const window::RelayLayout& own = context.relay->site().own();
+  const int bank = protocol::bank_of(exchange.epoch, context.config.window.banks);
+  RankSet weights;
+  for (const int source : own.served()) {
+    if (context.suspects.contains(source) || !sends_more(context, exchange, source)) continue;
+    if (exchange.kind == Kind::combine) {
+      weights.insert(source);
+    } else {
+      await_rows(context, exchange, source, own.all_rows());
+    }
+  }
+  await(context, exchange, "weights", weights, [&](int source) {
+    return protocol::arrived<HostAccess>(
+        context.lanes.cell_in(source, protocol::CellKind::weights, bank), exchange.epoch);
+  });
+}
+
+}  // namespace
 
 std::uint32_t await_rows(Context& context, const Exchange& exchange, int source,
                          std::uint32_t rows) {
@@ -192,6 +231,7 @@ RankSet look_back(Context& context, const RankSet& sources) {
 }
 
 void close_receive(Context& context, const Exchange& exchange, bool zero_copy) {
+  await_served(context, exchange);
   test_point(TestPoint::before_done, context.rank());
   context.last_read(exchange.kind) = exchange.epoch;
   beat(*context.group);

@@ -41,7 +41,7 @@ class Lanes {
   std::uint64_t& accusation_in(int peer) const noexcept {
     return *at<std::uint64_t>(rank_, layout_->accusation(peer));
   }
-  /// Of a rank of another node.
+  /// Of a rank of another node; and, in worlds of several nodes, of any.
   std::uint64_t& beats_in(int peer) const noexcept {
     return *at<std::uint64_t>(rank_, layout_->beats(peer));
   }

@@ -69,16 +69,17 @@ bool Waiter::has_left(int peer) const noexcept {
          static_cast<std::uint32_t>(memory::RankState::left);
 }
 
-// Of another node: nothing is heard of it, or who passes on here what it sends is gone.
+// Nothing is heard of it, or who passes on here what it sends, from another node, is gone.
 bool Waiter::cut_off(int peer) const noexcept {
-  if (lanes_.reached(peer)) return false;
-  // Pairs with the store in Presence::mark_gone.
+  // Pairs with the stores in Presence::mark_gone and watch_neighbours.
   if (protocol::HostAccess::load_acquire(lanes_.gone_in(peer)) != 0) return true;
+  if (lanes_.reached(peer)) return false;
   const int own = group_.rank();
   const int forwarder = group_.nodes().rail_peer(peer, group_.nodes().node_of(own));
   if (forwarder == own) return false;
   // Its relay may outlive its calls. Pairs with the last store of Relay::Thread::run.
   return suspects_.contains(forwarder) || group_.is_dead(forwarder) ||
+         protocol::HostAccess::load_acquire(lanes_.gone_in(forwarder)) != 0 ||
          protocol::HostAccess::load_acquire(lanes_.relay_of(forwarder)) == relay::kRelayEnded;
 }
 

@@ -81,7 +81,7 @@ TEST(CombineArguments, Options) {
     return ConstTensorView(memory.data(), DType::f32, rows, columns);
   };
   expect_refused(fixture, {bad("reduce", [](auto& a) { a.options.reduce = static_cast<Reduce>(5); },
-                               {"reduce = 5", "expected rank or single"}),
+                               {"reduce = 5", "expected rank, single or node"}),
                            bad("single", [](auto& a) { a.options.reduce = Reduce::single; },
                                {"reduce = single", "permit_single"}),
                            bad("larger codec", [](auto& a) { a.options.codec = CodecKind::f32; },

@@ -251,17 +251,57 @@ TEST(ProcessWorld, JoinsWithACallersAllGather) {
   EXPECT_EQ(throwing.status().code(), StatusCode::internal);
 }
 
-TEST(ProcessWorld, SeveralHostsAreUnimplementedOnAllRanks) {
-  OwnGather gather;
+TEST(ProcessWorld, SeveralNodes) {
+  OwnGather first;
+  OwnGather second;
   for_each_rank(3, [&](int rank) {
+    const auto deadline = [] { return Deadline::after(seconds(60)); };
     HostIdentity host = *bootstrap::this_host();
-    if (rank == 2) host.node = "elsewhere";
+    if (rank == 1) host.node = "elsewhere";
+    int calls = 0;
     auto group = ProcessGroup::create(
-        rank, 3, [&](std::string_view blob) { return gather(rank, 3, blob); },
-        Deadline::after(seconds(60)), host);
-    ASSERT_FALSE(group.ok());
-    EXPECT_EQ(group.status().code(), StatusCode::unimplemented);
-    EXPECT_NE(group.status().message().find("rank 2"), std::string::npos);
+        rank, 3,
+        [&](std::string_view blob) { return (calls++ == 0 ? first : second)(rank, 3, blob); },
+        deadline(), host, "localhost");
+    ASSERT_TRUE(group.ok()) << group.status().to_string();
+    bootstrap::Group& all = **group;
+    EXPECT_EQ(all.nodes().nodes(), 2);
+    EXPECT_TRUE(all.nodes().together(0, 2));
+    EXPECT_FALSE(all.nodes().together(0, 1));
+    EXPECT_NE(all.network(), nullptr);
+    // More gathers than one, of different lengths.
+    for (int round = 0; round < 3; ++round) {
+      auto blobs =
+          all.all_gather(std::string(static_cast<std::size_t>(rank * round), 'x'), deadline());
+      ASSERT_TRUE(blobs.ok()) << blobs.status().to_string();
+      for (int peer = 0; peer < 3; ++peer) {
+        EXPECT_EQ((*blobs)[static_cast<std::size_t>(peer)].size(),
+                  static_cast<std::size_t>(peer * round));
+      }
+    }
+    // Memory of one's node is mapped, that of others is not.
+    auto shared = all.share(4096, true, deadline());
+    ASSERT_TRUE(shared.ok()) << shared.status().to_string();
+    for (int peer = 0; peer < 3; ++peer) {
+      EXPECT_EQ(shared->base(peer) != nullptr, all.nodes().together(peer, rank)) << peer;
+    }
+    *shared->base(rank) = static_cast<std::byte>(rank + 1);
+    ASSERT_TRUE(all.all_gather({}, deadline()).ok());
+    if (rank == 0) {
+      EXPECT_EQ(static_cast<int>(*shared->base(2)), 3);
+    }
+    // Trouble on one node is everybody's Status.
+    auto none = all.share(rank == 1 ? std::size_t{1} << 60 : 64, true, deadline());
+    EXPECT_EQ(none.status().code(), StatusCode::out_of_memory) << none.status().to_string();
+    EXPECT_EQ(all.exchange_files(base::Descriptor(), deadline()).status().code(),
+              StatusCode::unimplemented);
+    auto part = all.split(rank == 2 ? 1 : 0, rank, deadline());
+    ASSERT_TRUE(part.ok()) << part.status().to_string();
+    EXPECT_EQ((*part)->size(), rank == 2 ? 1 : 2);
+    EXPECT_TRUE((*part)->all_gather("part", deadline()).ok());
+    EXPECT_TRUE((*part)->leave(deadline()).ok());
+    EXPECT_TRUE(all.leave(deadline()).ok());
+    EXPECT_EQ(all.all_gather({}, deadline()).status().code(), StatusCode::failed_precondition);
   });
 }
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bootstrap/group.hpp"
+#include "bootstrap/introduction.hpp"
+#include "store/socket_store.hpp"
+#include "store/socket_store_server.hpp"
+
+namespace sluice::bootstrap {
+
+/// One rank of a world whose ranks are processes of several nodes: on each node a ProcessGroup, and a
+/// store, served by rank 0 for as long as the world lasts, for what concerns all. A rank that ends
+/// without leave() ends the collective calls of all others.
+class SpanningGroup final : public Group {
+ public:
+  /// Collective; `gather` is called once. `node_names`: of every rank. `host`: where rank 0 serves the
+  /// store, a name or an address by which the others reach it.
+  static Result<std::unique_ptr<Group>> create(int rank, const std::vector<std::string>& node_names,
+                                               const Gather& gather, const std::string& host,
+                                               base::Deadline deadline);
+  ~SpanningGroup() override;
+  SpanningGroup(const SpanningGroup&) = delete;
+  SpanningGroup& operator=(const SpanningGroup&) = delete;
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return nodes_.ranks(); }
+  const routing::NodeMap& nodes() const noexcept override { return nodes_; }
+  std::shared_ptr<transport::Network> network() const noexcept override { return network_; }
+  Result<std::vector<std::string>> all_gather(std::string_view blob,
+                                              base::Deadline deadline) override;
+  Result<memory::SharedRegion> share(std::size_t bytes, bool committed,
+                                     base::Deadline deadline) override;
+  Result<std::vector<base::Descriptor>> exchange_files(const Result<base::Descriptor>& mine,
+                                                       base::Deadline deadline) override;
+  memory::ControlPage& control(int rank) noexcept override;
+  bool is_dead(int rank) const noexcept override;
+  Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) override;
+  Status leave(base::Deadline deadline) override;
+
+ private:
+  SpanningGroup(int rank, routing::NodeMap nodes, std::string host);
+  Status connect(const Gather& gather, base::Deadline deadline);
+  Status join_node(base::Deadline deadline);
+  /// Through the store, among `members`, under keys that nobody else uses.
+  Result<std::vector<std::string>> gather_among(const std::vector<int>& members,
+                                                const std::string& key, std::string_view blob,
+                                                base::Deadline deadline);
+  Status agree(const Status& mine, base::Deadline deadline);
+
+  const int rank_;
+  const routing::NodeMap nodes_;
+  const std::string host_;
+  std::shared_ptr<transport::Network> network_;
+  std::unique_ptr<store::SocketStoreServer> server_;  // rank 0
+  std::unique_ptr<store::SocketStore> store_;
+  std::unique_ptr<Group> node_;  // The ranks of this node.
+  std::unique_ptr<memory::ControlPage> elsewhere_;
+  std::vector<int> everyone_;
+  std::uint64_t gathers_ = 0;
+  bool left_ = false;
+};
+
+}  // namespace sluice::bootstrap
