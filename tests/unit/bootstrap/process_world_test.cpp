@@ -291,7 +291,7 @@ TEST(ProcessWorld, SeveralNodes) {
       EXPECT_EQ(static_cast<int>(*shared->base(2)), 3);
     }
     // Trouble on one node is everybody's Status.
-    auto none = all.share(rank == 1 ? std::size_t{1} << 60 : 64, true, deadline());
+    auto none = all.share(rank == 1 ? std::size_t{1} << 62 : 64, false, deadline());
     EXPECT_EQ(none.status().code(), StatusCode::out_of_memory) << none.status().to_string();
     EXPECT_EQ(all.exchange_files(base::Descriptor(), deadline()).status().code(),
               StatusCode::unimplemented);
