@@ -160,6 +160,12 @@ Status Case::settle() {
   if (weights_at_combine && layout == Layout::rank_major) {
     return bad("--weights combine needs an expert layout: in rank_major y is weighted already");
   }
+  if (nodes < 1 || nodes > ranks) {
+    return bad(fmt::format("--nodes is {}, expected 1 to --ranks {}", nodes, ranks));
+  }
+  if (engine != Device::cpu && (nodes > 1 || reduce == Reduce::node)) {
+    return bad("--nodes and --reduce node go with --engine cpu");
+  }
   if (layout == Layout::rank_major && reduce == Reduce::single) {
     return bad("--reduce single needs an expert layout: in rank_major y already is a rank's sum");
   }
@@ -204,6 +210,24 @@ std::size_t Case::x_stride() const noexcept {
 
 Shape Case::shape() const noexcept {
   return Shape{experts, top_k, hidden, tokens};
+}
+
+std::vector<int> Case::node_sizes() const {
+  std::vector<int> sizes;
+  for (int node = 0; node < nodes; ++node) {
+    sizes.push_back(ranks / nodes + (node < ranks % nodes ? 1 : 0));
+  }
+  return sizes;
+}
+
+int Case::node_of(int rank) const {
+  int node = 0;
+  for (const int size : node_sizes()) {
+    if (rank < size) break;
+    rank -= size;
+    ++node;
+  }
+  return node;
 }
 
 CommunicatorOptions Case::communicator_options() const {
@@ -277,7 +301,8 @@ Result<CodecKind> parse_combine_codec(std::string_view text) {
 }
 
 Result<Reduce> parse_reduce(std::string_view text) {
-  return pick<Reduce>("reduce", text, {{"rank", Reduce::rank}, {"single", Reduce::single}});
+  return pick<Reduce>("reduce", text,
+                      {{"rank", Reduce::rank}, {"single", Reduce::single}, {"node", Reduce::node}});
 }
 
 Result<YMemory> parse_y_memory(std::string_view text) {

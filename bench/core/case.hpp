@@ -36,6 +36,7 @@ struct GemmSize {
 struct Case {
   Device engine = Device::cpu;
   int ranks = 4;
+  int nodes = 1;  ///< Of ranks that follow each other; they share no memory across nodes.
   int tokens = 128;
   std::vector<int> rank_tokens;  ///< Of every rank, if they differ; `tokens` is then the most.
   int hidden = 7168;
@@ -46,7 +47,8 @@ struct Case {
   Codec dispatch_codec{CodecKind::fp8, ScaleForm::f32, 128};
   bool encoded = false;  ///< x is given as rows and scales of dispatch_codec, which is fp8.
   CodecKind combine_codec = CodecKind::bf16;
-  Reduce reduce = Reduce::rank;
+  /// Not given: rank on one node, node on several.
+  std::optional<Reduce> reduce;
   YMemory y_memory = YMemory::ordinary;
   bool registered = false;  ///< x and y lie in memory of Communicator::allocate.
   int slot_tokens = 0;
@@ -83,6 +85,12 @@ struct Case {
 
   Shape shape() const noexcept;
   CommunicatorOptions communicator_options() const;
+  Reduce resolved_reduce() const noexcept {
+    return reduce.value_or(nodes > 1 ? Reduce::node : Reduce::rank);
+  }
+  /// Ranks of every node: equally many, or one more on the first ones.
+  std::vector<int> node_sizes() const;
+  int node_of(int rank) const;
 };
 
 Result<Layout> parse_layout(std::string_view text);

@@ -178,9 +178,10 @@ std::int64_t count_wrong_output(const Workload& workload, const RowSpace& space,
   const Case& bench_case = workload.bench_case;
   const std::int32_t* ids = workload.ids(set, rank);
   const float* weights = workload.weights(set, rank);
-  const bool rows_are_sums = bench_case.layout == Layout::rank_major && order == SumOrder::rank;
+  const bool rows_are_sums = bench_case.layout == Layout::rank_major && order != SumOrder::single;
   std::vector<float> sums(index(bench_case.hidden));
   std::vector<float> part(index(bench_case.hidden));
+  std::vector<float> node_sums(index(bench_case.hidden));
   std::vector<std::uint16_t> half(index(bench_case.hidden));
   std::vector<std::uint16_t> expected(index(bench_case.hidden));
   std::int64_t wrong = 0;
@@ -201,8 +202,21 @@ std::int64_t count_wrong_output(const Workload& workload, const RowSpace& space,
         for (std::size_t h = 0; h < sums.size(); ++h) sums[h] = std::fma(weight, part[h], sums[h]);
       }
     } else {
+      bool node_answered = false;
+      std::fill(node_sums.begin(), node_sums.end(), 0.0F);
+      const auto add = [](const std::vector<float>& terms, std::vector<float>& to) {
+        for (std::size_t h = 0; h < to.size(); ++h) to[h] += terms[h];
+      };
+      const auto end_node = [&] {
+        if (!node_answered) return;
+        through_codec(bench_case.combine_codec, node_sums, half);
+        add(node_sums, sums);
+        std::fill(node_sums.begin(), node_sums.end(), 0.0F);
+        node_answered = false;
+      };
       for (int peer = 0; peer < bench_case.ranks; ++peer) {
         bool answered = false;
+        if (peer > 0 && bench_case.node_of(peer) != bench_case.node_of(peer - 1)) end_node();
         std::fill(part.begin(), part.end(), 0.0F);
         for (int k = 0; k < bench_case.top_k; ++k) {
           if (bench_case.rank_of_expert(ids[first + index(k)]) != peer) continue;
@@ -213,8 +227,10 @@ std::int64_t count_wrong_output(const Workload& workload, const RowSpace& space,
         }
         if (!answered) continue;
         through_codec(bench_case.combine_codec, part, half);
-        for (std::size_t h = 0; h < sums.size(); ++h) sums[h] += part[h];
+        add(part, order == SumOrder::node ? node_sums : sums);
+        node_answered = order == SumOrder::node;
       }
+      end_node();
     }
     for (std::size_t h = 0; h < sums.size(); ++h) expected[h] = to_bf16(sums[h]);
     const std::size_t bytes = expected.size() * sizeof(std::uint16_t);

@@ -28,6 +28,7 @@ std::int64_t count_wrong_rows(const Workload& workload, const RowSpace& space, i
 enum class SumOrder : std::uint8_t {
   rank,    ///< A sum per rank, encoded, then ranks ascending.
   single,  ///< One chain over k.
+  node,    ///< As rank within a node, encoded again, then nodes ascending.
 };
 
 void poison_output(const Workload& workload, std::byte* out);

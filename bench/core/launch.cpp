@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/deadline.hpp"
+#include "bootstrap/group.hpp"
 #include "run_rank.hpp"
 
 namespace sluice::bench {
@@ -70,14 +71,22 @@ class SignsOfLife {
   if (getppid() != parent) _exit(kExitFailed);
   int exit_status = kExitFailed;
   {
+    const Case& bench_case = workload.bench_case;
     WorldOptions world_options;
     world_options.deadline = kJoinLimit;
-    Result<World> world = World::join(rank, workload.bench_case.ranks, rendezvous, world_options);
+    Result<World> world = World::join(rank, bench_case.ranks, rendezvous, world_options);
+    Result<World> spanning = Status(StatusCode::failed_precondition, "one node");
+    if (world.ok() && bench_case.nodes > 1) {
+      setenv("SLUICE_NODE", std::to_string(bench_case.node_of(rank)).c_str(), 1);
+      spanning = World::join(rank, bench_case.ranks, rendezvous + "-nodes", world_options);
+    }
     if (!world) {
       complain(world.status(), rank);
+    } else if (bench_case.nodes > 1 && !spanning) {
+      complain(spanning.status(), rank);
     } else {
       Progress progress(counter, rank == 0);
-      exit_status = run_sluice(*world, workload, settings, progress);
+      exit_status = run_sluice(spanning ? *spanning : *world, *world, workload, settings, progress);
     }
   }
   std::fflush(nullptr);
@@ -203,7 +212,13 @@ int run_from_environment(BenchOptions& options) {
   const Workload workload(options.bench_case);
   if (Status status = workload.check_capacity(); !status) return complain(status, world->rank());
   Progress progress(nullptr, world->rank() == 0);
-  return run_sluice(*world, workload, options.settings, progress);
+  if (world->group()->nodes().several()) {
+    return complain(Status(StatusCode::unimplemented,
+                           "ranks that a launcher started on several nodes; --nodes makes nodes of "
+                           "this machine's ranks"),
+                    world->rank());
+  }
+  return run_sluice(*world, *world, workload, options.settings, progress);
 }
 
 int run_forked(const BenchOptions& options) {
@@ -243,14 +258,17 @@ int run_forked(const BenchOptions& options) {
 int run_threads(const BenchOptions& options) {
   const Workload workload(options.bench_case);
   if (Status status = workload.check_capacity(); !status) return complain(status, -1);
-  Result<std::vector<World>> worlds = World::threads(options.bench_case.ranks);
+  Result<std::vector<World>> worlds = World::threads(options.bench_case.node_sizes());
   if (!worlds) return complain(worlds.status(), -1);
+  Result<std::vector<World>> boards = World::threads(options.bench_case.ranks);
+  if (!boards) return complain(boards.status(), -1);
   std::vector<int> exits(worlds->size(), kExitFailed);
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < worlds->size(); ++rank) {
     threads.emplace_back([&, rank] {
       Progress progress(nullptr, rank == 0);
-      exits[rank] = run_sluice((*worlds)[rank], workload, options.settings, progress);
+      exits[rank] =
+          run_sluice((*worlds)[rank], (*boards)[rank], workload, options.settings, progress);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -43,7 +43,14 @@ void BenchOptions::add_to(CLI::App& app) {
                "x is given encoded, as --dispatch-codec says (fp8): rows with their scales");
   app.add_option("--combine-codec", texts_.combine_codec, "bf16, f16 or f32")
       ->capture_default_str();
-  app.add_option("--reduce", texts_.reduce, "rank or single")->capture_default_str();
+  app.add_option("--reduce", texts_.reduce,
+                 "rank, single, node, or automatic: rank, on several nodes node")
+      ->capture_default_str();
+  app.add_option(
+         "--nodes", c.nodes,
+         "Nodes on which the ranks are, which share no memory: what they move goes through the "
+         "network (SLUICE_NETWORK)")
+      ->capture_default_str();
   app.add_option("--y-memory", texts_.y_memory,
                  "ordinary, registered or automatic (as --registered)")
       ->capture_default_str();
@@ -151,7 +158,7 @@ Status BenchOptions::parse_peer() {
   if (codec.kind != CodecKind::bf16 && !common_fp8) {
     return bad("--peer nccl can do --dispatch-codec bf16 and fp8 (f32 scales for 128 elements)");
   }
-  if (c.combine_codec != CodecKind::bf16 || c.reduce != Reduce::rank) {
+  if (c.combine_codec != CodecKind::bf16 || c.resolved_reduce() != Reduce::rank) {
     return bad("--peer nccl can do --combine-codec bf16 with --reduce rank only");
   }
   return {};
@@ -181,8 +188,7 @@ Status BenchOptions::parse_texts() {
         assign(parse_mode(texts_.mode), "--mode", c.mode),
         assign(parse_codec(texts_.dispatch_codec), "--dispatch-codec", c.dispatch_codec),
         assign(parse_combine_codec(texts_.combine_codec), "--combine-codec", c.combine_codec),
-        assign(parse_reduce(texts_.reduce), "--reduce", c.reduce),
-        assign(RoutingSpec::parse(texts_.routing), "--routing", c.routing)}) {
+        parse_reduce_text(), assign(RoutingSpec::parse(texts_.routing), "--routing", c.routing)}) {
     if (!status) return status;
   }
   if (Status status = parse_peer(); !status) return status;
@@ -205,6 +211,14 @@ Status BenchOptions::parse_texts() {
   return assign(parse_y_memory(texts_.y_memory), "--y-memory", c.y_memory);
 }
 
+Status BenchOptions::parse_reduce_text() {
+  if (texts_.reduce == "automatic") return {};
+  Result<Reduce> reduce = parse_reduce(texts_.reduce);
+  if (!reduce) return reduce.status();
+  bench_case.reduce = *reduce;
+  return {};
+}
+
 Status BenchOptions::finish(const CLI::App& app, int argc, const char* const* argv) {
   ranks_given = app.count("--ranks") > 0;
   for (int i = 0; i < argc; ++i) {
@@ -221,6 +235,10 @@ Status BenchOptions::finish(const CLI::App& app, int argc, const char* const* ar
     return Status(
         StatusCode::invalid_argument,
         "--rank-tokens and --peer exclude each other: peers send as many tokens from all");
+  }
+  if (!texts_.peer.empty() && bench_case.nodes > 1) {
+    return Status(StatusCode::invalid_argument,
+                  "--nodes and --peer exclude each other: peers would use the shared memory");
   }
   if (settings.threads && settings.peer_mpi) {
     return Status(StatusCode::invalid_argument,

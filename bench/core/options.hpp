@@ -50,7 +50,7 @@ class BenchOptions {
     std::string mode = "automatic";
     std::string dispatch_codec = "fp8";
     std::string combine_codec = "bf16";
-    std::string reduce = "rank";
+    std::string reduce = "automatic";
     std::string y_memory = "automatic";
     std::string registered = "yes";
     std::string routing = "uniform";
@@ -63,6 +63,7 @@ class BenchOptions {
   Status parse_engine();
   Status parse_peer();
   Status parse_gemm();
+  Status parse_reduce_text();
 
   Texts texts_;
 };

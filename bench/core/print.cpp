@@ -47,15 +47,18 @@ void print_head(const Results& results, std::FILE* out) {
   if (!machine.gpu.empty()) fmt::print(out, "# {}\n", machine.gpu);
   fmt::print(
       out,
-      "# {} ranks, {} tokens{}, hidden {}, top-{} of {} experts, {}, {}, dispatch {}, combine "
+      "# {} ranks{}, {} tokens{}, hidden {}, top-{} of {} experts, {}, {}, dispatch {}, combine "
       "{}, reduce {}, routing {}\n",
-      bench_case.ranks, bench_case.tokens,
+      bench_case.ranks,
+      bench_case.nodes > 1 ? fmt::format(" on {} nodes", bench_case.nodes) : std::string(),
+      bench_case.tokens,
       bench_case.rank_tokens.empty()
           ? std::string()
           : fmt::format(" at most ({})", fmt::join(bench_case.rank_tokens, ", ")),
       bench_case.hidden, bench_case.top_k, bench_case.experts, to_string(bench_case.layout),
       to_string(bench_case.resolved_mode()), codec_text(bench_case.dispatch_codec),
-      to_string(bench_case.combine_codec), to_string(bench_case.reduce), bench_case.routing.text());
+      to_string(bench_case.combine_codec), to_string(bench_case.resolved_reduce()),
+      bench_case.routing.text());
   fmt::print(
       out, "# {} iterations after {} of warm-up, {} data sets, seed {}; x{} and y in {} memory\n",
       bench_case.iterations, bench_case.warmup, bench_case.sets, bench_case.seed,
@@ -170,7 +173,8 @@ Json case_json(const Case& bench_case) {
           {"mode", to_string(bench_case.resolved_mode())},
           {"dispatch_codec", codec_text(bench_case.dispatch_codec)},
           {"combine_codec", to_string(bench_case.combine_codec)},
-          {"reduce", to_string(bench_case.reduce)},
+          {"nodes", bench_case.nodes},
+          {"reduce", to_string(bench_case.resolved_reduce())},
           {"y_memory", y_memory_text(bench_case.y_memory)},
           {"registered", bench_case.registered},
           {"encoded", bench_case.encoded},

@@ -150,8 +150,8 @@ int run_contestants(Board& board, const Workload& workload, const Contestants& c
   return complain(status, board.rank());
 }
 
-int run_sluice(World& world, const Workload& workload, const RunSettings& settings,
-               Progress& progress) {
+int run_sluice(World& world, World& board_world, const Workload& workload,
+               const RunSettings& settings, Progress& progress) {
   if (settings.bind) bind_to_processor(world.rank());
   const bool on_gpu = workload.bench_case.engine == Device::cuda;
   Result<std::unique_ptr<Place>> place =
@@ -163,7 +163,7 @@ int run_sluice(World& world, const Workload& workload, const RunSettings& settin
   const Board::Form form{series_count(contestants), workload.bench_case.iterations,
                          workload.bench_case.singles};
 
-  const std::shared_ptr<bootstrap::Group>& group = world.group();
+  const std::shared_ptr<bootstrap::Group>& group = board_world.group();
   Result<memory::SharedRegion> shared =
       group->share(form.bytes(), true, base::Deadline::after(std::chrono::seconds(60)));
   if (!shared) return complain(shared.status(), world.rank());
@@ -178,10 +178,9 @@ int run_sluice(World& world, const Workload& workload, const RunSettings& settin
   const int exit_status = run_contestants(board, workload, contestants, settings, progress);
   contestants.clear();
   if (exit_status == kExitFailed) return exit_status;
-  if (Status left = world.leave(std::chrono::seconds(10)); !left) {
-    return complain(left, world.rank());
-  }
-  return exit_status;
+  Status left = world.leave(std::chrono::seconds(10));
+  if (left && &board_world != &world) left = board_world.leave(std::chrono::seconds(10));
+  return left ? exit_status : complain(left, world.rank());
 }
 
 }  // namespace sluice::bench

@@ -19,8 +19,9 @@ inline constexpr int kExitFailed = 2;
 int run_contestants(Board& board, const Workload& workload, const Contestants& contestants,
                     const RunSettings& settings, Progress& progress);
 
-/// The same for Sluice alone, from a world on. Collective.
-int run_sluice(World& world, const Workload& workload, const RunSettings& settings,
+/// The same for Sluice alone, from a world on. Collective. `board`: a world of the same ranks on one
+/// node, for what the benchmark itself shares; the same one, if it is on one node.
+int run_sluice(World& world, World& board, const Workload& workload, const RunSettings& settings,
                Progress& progress);
 
 /// Prints "sluice bench: ..." on standard error and returns kExitFailed.

@@ -394,7 +394,10 @@ Status SluiceContestant::pull(std::initializer_list<const Mirror*> memories) {
 }
 
 std::int64_t SluiceContestant::count_wrong_sums(int set) const {
-  const SumOrder order = case_.reduce == Reduce::single ? SumOrder::single : SumOrder::rank;
+  const Reduce reduce = case_.resolved_reduce();
+  const SumOrder order = reduce == Reduce::single ? SumOrder::single
+                         : reduce == Reduce::node ? SumOrder::node
+                                                  : SumOrder::rank;
   return count_wrong_output(workload_, space_, set, communicator_.rank(), order, out_.host());
 }
 
