@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -95,6 +96,19 @@ Result<Opening> open(Group& group, const window::WindowLayout& window, base::Dea
     status = check_layout(opening.layouts[static_cast<std::size_t>(group.rank())], traits);
   }
   if (status = agree(group, status, deadline); !status.ok()) return status;
+  // What ranks put, others look for where their own layout says.
+  const std::string mine = fmt::format("{}", opening.layouts.front().group_rows());
+  auto theirs = group.all_gather(mine, deadline);
+  if (!theirs.ok()) return theirs.status();
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const std::string& seen = (*theirs)[static_cast<std::size_t>(rank)];
+    if (seen == theirs->front()) continue;
+    return Status(
+        StatusCode::mismatch,
+        fmt::format("between nodes: rank 0 puts {} rows a message, rank {} puts {}: their "
+                    "networks differ",
+                    theirs->front(), rank, seen));
+  }
   return opening;
 }
 
@@ -103,11 +117,14 @@ struct Relay::Thread {
   Thread(Opening opening, Site site_)
       : site(std::move(site_)), endpoint(std::move(opening.endpoint)), patience(opening.patience) {}
   ~Thread() {
-    if (thread.joinable()) thread.join();
+    if (!thread.joinable()) return;
+    // In a forked child there is no such thread.
+    forked() ? thread.detach() : thread.join();
   }
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
 
+  bool forked() const noexcept { return process != ::getpid(); }
   Status connect(base::Deadline deadline);
   void run();
   void serve();
@@ -117,6 +134,7 @@ struct Relay::Thread {
   std::chrono::nanoseconds patience;
   std::atomic<bool> closing{false};  // Stored by ~Relay, loaded by run().
   std::atomic<bool> ended{false};    // Stored by run(), loaded by Lingering.
+  const pid_t process = ::getpid();
   std::thread thread;
 };
 
@@ -215,6 +233,11 @@ Result<std::unique_ptr<Relay>> Relay::start(Opening opening, Site site, base::De
 Relay::Relay(std::unique_ptr<Thread> thread) : thread_(std::move(thread)) {}
 
 Relay::~Relay() {
+  if (thread_->forked()) {
+    // The parent's relay works on: nothing of what they share is touched, nor freed.
+    static_cast<void>(thread_.release());
+    return;
+  }
   const Site& site = thread_->site;
   // Pairs with the load in Progress::finished of the neighbours.
   protocol::HostAccess::store_release(*site.at<std::uint64_t>(site.rank, site.own().closed()),
