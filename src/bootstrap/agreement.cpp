@@ -34,6 +34,12 @@ Status agreed_status(const std::vector<Status>& outcomes) {
   return {};
 }
 
+Status agreed_status(const std::vector<std::string>& blobs) {
+  std::vector<Status> outcomes;
+  for (const std::string& blob : blobs) outcomes.push_back(decode_status(blob));
+  return agreed_status(outcomes);
+}
+
 std::string encode_split_wish(SplitWish wish) {
   base::ByteWriter writer;
   writer.put(wish.color).put(wish.key);
@@ -53,6 +59,16 @@ Result<SplitWish> decode_split_wish(std::string_view blob) {
   return wish;
 }
 
+Result<std::vector<SplitWish>> decode_split_wishes(const std::vector<std::string>& blobs) {
+  std::vector<SplitWish> wishes;
+  for (const std::string& blob : blobs) {
+    auto wish = decode_split_wish(blob);
+    if (!wish.ok()) return wish.status();
+    wishes.push_back(*wish);
+  }
+  return wishes;
+}
+
 std::vector<int> split_members(const std::vector<SplitWish>& wishes, int color) {
   std::vector<int> members;
   for (std::size_t rank = 0; rank < wishes.size(); ++rank) {
@@ -68,6 +84,14 @@ Status no_group_for(int color) {
   return Status(StatusCode::failed_precondition,
                 "color " + std::to_string(color) +
                     " is negative: this rank took part in the split and belongs to no new world");
+}
+
+Status check_joined(const base::OwnProcess& process, int rank) {
+  if (!process.forked()) return {};
+  return Status(StatusCode::failed_precondition,
+                "rank " + std::to_string(rank) + " joined as process " +
+                    std::to_string(process.number()) + ", this is its forked child " +
+                    std::to_string(::getpid()) + ": a world does not survive fork");
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {

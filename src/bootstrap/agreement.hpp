@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/own_process.hpp"
 #include "sluice/status.hpp"
 
 namespace sluice::bootstrap {
@@ -16,6 +17,8 @@ Status decode_status(std::string_view blob);
 /// What all ranks return when each gathered the same outcomes: ok if all are, else the Status of
 /// the lowest rank that failed, its message led by "rank r: ".
 Status agreed_status(const std::vector<Status>& outcomes);
+/// The same of encoded ones.
+Status agreed_status(const std::vector<std::string>& blobs);
 
 /// A rank's wish in a split.
 struct SplitWish {
@@ -24,11 +27,16 @@ struct SplitWish {
 };
 std::string encode_split_wish(SplitWish wish);
 Result<SplitWish> decode_split_wish(std::string_view blob);
+/// Of all ranks.
+Result<std::vector<SplitWish>> decode_split_wishes(const std::vector<std::string>& blobs);
 
 /// The old ranks of one color, ordered by (key, rank): the position is the new rank.
 std::vector<int> split_members(const std::vector<SplitWish>& wishes, int color);
 /// What a rank with a negative color gets.
 Status no_group_for(int color);
+
+/// What calls in a forked child get.
+Status check_joined(const base::OwnProcess& process, int rank);
 
 /// "rank 3", "ranks 0, 3 and 4".
 std::string ranks_text(const std::vector<int>& ranks);

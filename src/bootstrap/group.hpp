@@ -41,6 +41,9 @@ class Group {
   virtual Result<std::vector<std::string>> all_gather(std::string_view blob,
                                                       base::Deadline deadline) = 0;
 
+  /// Collective. Every rank brings a Status; all get the same one (agreed_status).
+  Status agree(const Status& mine, base::Deadline deadline);
+
   /// Collective. Every rank contributes `bytes` zeroed bytes (its own number, 0 allowed) of
   /// anonymous shared memory and maps those of its node (the others' base is null). `committed`: the
   /// memory is taken now, so that no later store can fail for want of it; otherwise when touched. If

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "bootstrap/process_group.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -45,9 +43,7 @@ std::vector<std::string> several_nodes(const std::vector<Introduction>& introduc
 }  // namespace
 
 ProcessGroup::ProcessGroup(Mesh mesh)
-    : process_(::getpid()),
-      mesh_(std::move(mesh)),
-      nodes_(routing::NodeMap::one_node(mesh_.size())) {}
+    : mesh_(std::move(mesh)), nodes_(routing::NodeMap::one_node(mesh_.size())) {}
 
 Result<std::unique_ptr<Group>> ProcessGroup::create(int rank, int size, const Gather& gather,
                                                     base::Deadline deadline,
@@ -80,23 +76,17 @@ Result<std::unique_ptr<Group>> ProcessGroup::create(int rank, int size, const Ga
       group->gather_blobs(ExchangeKind::share_outcome, encode_status(monitor.status()), deadline);
   if (!started.ok()) return started.status();
   if (monitor.ok()) group->monitor_ = std::move(*monitor);
-  std::vector<Status> outcomes;
-  for (const std::string& blob : *started) outcomes.push_back(decode_status(blob));
-  if (Status status = agreed_status(outcomes); !status.ok()) return status;
+  if (Status status = agreed_status(*started); !status.ok()) return status;
   return std::unique_ptr<Group>(std::move(group));
 }
 
 ProcessGroup::~ProcessGroup() {
   monitor_.reset();
-  if (process_ == ::getpid()) mesh_.shut_down();
+  if (!process_.forked()) mesh_.shut_down();
 }
 
 Status ProcessGroup::check_process() const {
-  if (process_ == ::getpid()) return {};
-  return Status(StatusCode::failed_precondition,
-                "rank " + std::to_string(rank()) + " joined as process " +
-                    std::to_string(process_) + ", this is its forked child " +
-                    std::to_string(::getpid()) + ": a world does not survive fork");
+  return check_joined(process_, rank());
 }
 
 bool ProcessGroup::has_left(int rank) const noexcept {
@@ -137,18 +127,14 @@ Result<std::vector<base::Descriptor>> ProcessGroup::exchange_files(
 Result<std::unique_ptr<Group>> ProcessGroup::split(int color, int key, base::Deadline deadline) {
   auto wished = gather_blobs(ExchangeKind::split, encode_split_wish({color, key}), deadline);
   if (!wished.ok()) return wished.status();
-  std::vector<SplitWish> wishes;
-  for (const std::string& blob : *wished) {
-    auto wish = decode_split_wish(blob);
-    if (!wish.ok()) return wish.status();
-    wishes.push_back(*wish);
-  }
+  auto wishes = decode_split_wishes(*wished);
+  if (!wishes.ok()) return wishes.status();
   if (color < 0) {
     // The introductions of all new worlds travel in one gather of the old one.
     const Status status = gather_blobs(ExchangeKind::split, {}, deadline).status();
     return status.ok() ? no_group_for(color) : status;
   }
-  const std::vector<int> members = split_members(wishes, color);
+  const std::vector<int> members = split_members(*wishes, color);
   const auto place = std::find(members.begin(), members.end(), rank()) - members.begin();
   const Gather among_members = [&](std::string_view blob) -> Result<std::vector<std::string>> {
     auto all = gather_blobs(ExchangeKind::split, blob, deadline);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/own_process.hpp"
 #include "bootstrap/group.hpp"
 #include "bootstrap/host_identity.hpp"
 #include "bootstrap/introduction.hpp"
@@ -53,7 +54,7 @@ class ProcessGroup final : public Group {
   Result<std::vector<std::string>> gather_blobs(ExchangeKind kind, std::string_view blob,
                                                 base::Deadline deadline);
 
-  const int process_;  // Of the one that joined.
+  const base::OwnProcess process_;
   Mesh mesh_;
   const routing::NodeMap nodes_;
   memory::SharedRegion pages_;

@@ -39,7 +39,12 @@ SpanningGroup::SpanningGroup(int rank, routing::NodeMap nodes, std::string host)
   std::iota(everyone_.begin(), everyone_.end(), 0);
 }
 
-SpanningGroup::~SpanningGroup() = default;
+SpanningGroup::~SpanningGroup() {
+  if (!process_.forked()) return;
+  // The server's thread and the connections are the parent's: neither is stopped from here.
+  static_cast<void>(server_.release());
+  static_cast<void>(store_.release());
+}
 
 Result<std::unique_ptr<Group>> SpanningGroup::create(int rank,
                                                      const std::vector<std::string>& node_names,
@@ -71,7 +76,7 @@ Status SpanningGroup::connect(const Gather& gather, base::Deadline deadline) {
   auto gathered = gather(status.ok() ? "at " + served : encode_status(status));
   if (!gathered.ok()) return gathered.status();
   const std::string& first = gathered->front();
-  if (!first.starts_with("at ")) return agreed_status({decode_status(first)});
+  if (!first.starts_with("at ")) return agreed_status(std::vector<Status>{decode_status(first)});
   auto address = store::parse_address(std::string_view(first).substr(3));
   if (!address.ok()) return address.status();
   const store::Hello hello{static_cast<std::uint32_t>(rank_), static_cast<std::uint32_t>(size())};
@@ -121,6 +126,7 @@ Result<std::vector<std::string>> SpanningGroup::gather_among(const std::vector<i
 
 Result<std::vector<std::string>> SpanningGroup::all_gather(std::string_view blob,
                                                            base::Deadline deadline) {
+  if (Status status = check_joined(process_, rank_); !status.ok()) return status;
   if (left_) {
     return Status(StatusCode::failed_precondition,
                   "rank " + std::to_string(rank_) + " has left this world and calls a collective");
@@ -134,14 +140,6 @@ Result<std::vector<std::string>> SpanningGroup::all_gather(std::string_view blob
     if (!erased.ok()) return erased.status();
   }
   return blobs;
-}
-
-Status SpanningGroup::agree(const Status& mine, base::Deadline deadline) {
-  auto gathered = all_gather(encode_status(mine), deadline);
-  if (!gathered.ok()) return gathered.status();
-  std::vector<Status> outcomes;
-  for (const std::string& blob : *gathered) outcomes.push_back(decode_status(blob));
-  return agreed_status(outcomes);
 }
 
 Result<memory::SharedRegion> SpanningGroup::share(std::size_t bytes, bool committed,
@@ -175,13 +173,9 @@ Result<std::unique_ptr<Group>> SpanningGroup::split(int color, int key, base::De
   auto wished = all_gather(encode_split_wish({color, key}), deadline);
   if (!wished.ok()) return wished.status();
   if (color < 0) return no_group_for(color);
-  std::vector<SplitWish> wishes;
-  for (const std::string& blob : *wished) {
-    auto wish = decode_split_wish(blob);
-    if (!wish.ok()) return wish.status();
-    wishes.push_back(*wish);
-  }
-  const std::vector<int> members = split_members(wishes, color);
+  auto wishes = decode_split_wishes(*wished);
+  if (!wishes.ok()) return wishes.status();
+  const std::vector<int> members = split_members(*wishes, color);
   const auto place = std::find(members.begin(), members.end(), rank_) - members.begin();
   int gathers = 0;
   const Gather among_members = [&](std::string_view blob) {
@@ -195,6 +189,7 @@ Result<std::unique_ptr<Group>> SpanningGroup::split(int color, int key, base::De
 }
 
 Status SpanningGroup::leave(base::Deadline deadline) {
+  if (Status status = check_joined(process_, rank_); !status.ok()) return status;
   left_ = true;
   Status status = node_->leave(deadline);
   store_->say_goodbye(deadline);

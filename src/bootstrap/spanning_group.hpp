@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/own_process.hpp"
 #include "bootstrap/group.hpp"
 #include "bootstrap/introduction.hpp"
 #include "store/socket_store.hpp"
@@ -49,8 +50,8 @@ class SpanningGroup final : public Group {
   Result<std::vector<std::string>> gather_among(const std::vector<int>& members,
                                                 const std::string& key, std::string_view blob,
                                                 base::Deadline deadline);
-  Status agree(const Status& mine, base::Deadline deadline);
 
+  const base::OwnProcess process_;
   const int rank_;
   const routing::NodeMap nodes_;
   const std::string host_;

@@ -106,13 +106,9 @@ Result<std::vector<base::Descriptor>> ThreadGroup::exchange_files(
 Result<std::unique_ptr<Group>> ThreadGroup::split(int color, int key, base::Deadline deadline) {
   auto wished = all_gather(encode_split_wish({color, key}), deadline);
   if (!wished.ok()) return wished.status();
-  std::vector<SplitWish> wishes;
-  for (const std::string& blob : *wished) {
-    auto wish = decode_split_wish(blob);
-    if (!wish.ok()) return wish.status();
-    wishes.push_back(*wish);
-  }
-  const std::vector<int> members = split_members(wishes, color);
+  auto wishes = decode_split_wishes(*wished);
+  if (!wishes.ok()) return wishes.status();
+  const std::vector<int> members = split_members(*wishes, color);
   // The first rank of every color brings the new rendezvous; all ranks take part in the round.
   ThreadRendezvous::Contribution mine;
   if (color >= 0 && members.front() == rank_) {

@@ -8,6 +8,7 @@
 #include "protocol/signals.hpp"
 #include "routing/routes.hpp"
 #include "sluice/limits.hpp"
+#include "window/dispatch_header.hpp"
 
 namespace sluice::relay {
 
@@ -34,10 +35,10 @@ Inbox::Inbox(const Site& site)
       dispatches_(index(site.nodes.ranks()) * index(site.own().dispatch_depth())),
       answers_(index(site.nodes.ranks()) * index(site.own().answer_depth())) {
   const RelayLayout& own = site.own();
-  for (Groups& groups : dispatches_)
-    groups.come.resize(index(own.groups(site.window.shape().tokens)));
-  for (Groups& groups : answers_)
-    groups.come.resize(index(own.groups(site.window.combine_slots())));
+  const auto dispatch_groups = index(own.groups(site.window.shape().tokens));
+  const auto answer_groups = index(own.groups(site.window.combine_slots()));
+  for (Groups& groups : dispatches_) groups.come.resize(dispatch_groups);
+  for (Groups& groups : answers_) groups.come.resize(answer_groups);
 }
 
 Inbox::Groups& Inbox::dispatch_groups(int source, int stage) noexcept {
@@ -67,8 +68,7 @@ void Inbox::take_head(int source, bool weights, int bank) {
       *site_.at<const RelayHead>(site_.rank, site_.own().in_head(source, weights, bank));
   expand(head, source, weights);
   if (weights || head.row_bytes == 0) return;
-  const int stage =
-      static_cast<int>(head.epoch % static_cast<unsigned>(site_.own().dispatch_depth()));
+  const int stage = site_.own().dispatch_stage(head.epoch);
   dispatch_groups(source, stage).epoch = head.epoch;
   advance(source, stage);
 }
@@ -77,9 +77,9 @@ void Inbox::take_head(int source, bool weights, int bank) {
 void Inbox::expand(const RelayHead& head, int source, bool weights) {
   const RelayLayout& own = site_.own();
   const auto neighbours = site_.neighbours();
-  std::vector<int> slots(neighbours.size());
+  slots_.assign(neighbours.size(), 0);
   for (int header = 0; header < head.headers_sent; ++header) {
-    write_header(head, source, header, weights, slots);
+    write_header(head, source, header, weights);
   }
   const auto* records = reinterpret_cast<const std::int32_t*>(
       reinterpret_cast<const std::byte*>(&head) + own.head_records());
@@ -90,8 +90,7 @@ void Inbox::expand(const RelayHead& head, int source, bool weights) {
     content.records = records[place];
     content.flags &= ~protocol::cell_flags::kRegistered;
     if (!weights) {
-      content.row_offset = own.dispatch_row(
-          source, static_cast<int>(head.epoch % static_cast<unsigned>(own.dispatch_depth())), 0);
+      content.row_offset = own.dispatch_row(source, own.dispatch_stage(head.epoch), 0);
       content.row_stride = site_.window.dispatch_row_stride();
     }
     const int reader = neighbours[place];
@@ -103,8 +102,7 @@ void Inbox::expand(const RelayHead& head, int source, bool weights) {
 }
 
 // As the source would have written it at every rank of this node that the token goes to.
-void Inbox::write_header(const RelayHead& head, int source, int header, bool weights,
-                         std::vector<int>& slots) {
+void Inbox::write_header(const RelayHead& head, int source, int header, bool weights) {
   const int top_k = site_.top_k;
   const std::byte* from = reinterpret_cast<const std::byte*>(&head) + site_.own().head_headers() +
                           index(header) * site_.own().header_bytes();
@@ -112,24 +110,21 @@ void Inbox::write_header(const RelayHead& head, int source, int header, bool wei
       reinterpret_cast<const float*>(from + DispatchHeaderLayout::weights_offset);
   const auto* from_ids =
       reinterpret_cast<const std::int16_t*>(from + DispatchHeaderLayout::ids_offset(top_k));
+  std::int32_t token = 0;
+  std::memcpy(&token, from, sizeof(token));
   std::array<std::int32_t, kMaxTopk> ids;
   std::copy_n(from_ids, top_k, ids.begin());
   const int bank = site_.bank(head.epoch);
   for (const routing::Destination& to : routing::Destinations(ids.data(), top_k, site_.map)) {
-    const int slot = slots[index(site_.nodes.place_of(to.rank))]++;
+    const int slot = slots_[index(site_.nodes.place_of(to.rank))]++;
     if (weights) {
-      auto* out = site_.at<float>(to.rank, site_.window.given_weights(source, bank, slot));
-      for (int k = 0; k < top_k; ++k) out[k] = ((to.mask >> k) & 1U) != 0 ? from_weights[k] : 0.0F;
-      continue;
-    }
-    auto* out = site_.at<std::byte>(to.rank, site_.window.dispatch_header(source, bank, slot));
-    std::memcpy(out, from, sizeof(std::int32_t));  // token
-    auto* out_weights = reinterpret_cast<float*>(out + DispatchHeaderLayout::weights_offset);
-    auto* out_ids = reinterpret_cast<std::int16_t*>(out + DispatchHeaderLayout::ids_offset(top_k));
-    for (int k = 0; k < top_k; ++k) {
-      const bool here = ((to.mask >> k) & 1U) != 0;
-      out_weights[k] = here ? from_weights[k] : 0.0F;
-      out_ids[k] = here ? static_cast<std::int16_t>(site_.map.local_of(ids[index(k)])) : -1;
+      window::write_weights(
+          site_.at<float>(to.rank, site_.window.given_weights(source, bank, slot)), top_k,
+          from_weights, to.mask);
+    } else {
+      window::write_dispatch_header(
+          site_.at<std::byte>(to.rank, site_.window.dispatch_header(source, bank, slot)), top_k,
+          token, from_weights, to.mask, [&](int k) { return site_.map.local_of(ids[index(k)]); });
     }
   }
 }
@@ -153,7 +148,7 @@ void Inbox::advance(int source, int stage) {
   }
   const std::uint64_t rows =
       static_cast<std::uint64_t>(groups.next) * static_cast<std::uint64_t>(own.group_rows());
-  // Pairs with the load in RowsLanded of the readers: rows, then how many.
+  // Pairs with the load in await_rows() of the readers: rows, then how many.
   HostAccess::store_release(*site_.at<std::uint64_t>(site_.rank, own.landed(source, stage)),
                             groups.epoch << 32 | rows);
   site_.ring_all();
@@ -171,7 +166,7 @@ const AnswerHead& Inbox::answer_head(int source, std::uint64_t epoch) const noex
 void Inbox::take_answer(int source, int bank) {
   const RelayLayout& own = site_.own();
   const auto& head = *site_.at<const AnswerHead>(site_.rank, own.answer_head(source, bank));
-  const int stage = static_cast<int>(head.epoch % static_cast<unsigned>(own.answer_depth()));
+  const int stage = own.answer_stage(head.epoch);
   Groups& groups = answer_groups(source, stage);
   groups.epoch = head.epoch;
   auto* masks = site_.at<std::uint32_t>(site_.rank, site_.window.combine_mask(source, bank, 0));

@@ -29,8 +29,7 @@ class Inbox {
 
   void take_head(int source, bool weights, int bank);
   void expand(const window::RelayHead& head, int source, bool weights);
-  void write_header(const window::RelayHead& head, int source, int header, bool weights,
-                    std::vector<int>& slots);
+  void write_header(const window::RelayHead& head, int source, int header, bool weights);
   void take_rows(int source, int stage, int group);
   void advance(int source, int stage);
   void take_answer(int source, int bank);
@@ -45,6 +44,7 @@ class Inbox {
   transport::Arrivals arrivals_;
   std::vector<Groups> dispatches_;  // [R][Dd]
   std::vector<Groups> answers_;     // [R][Da]
+  std::vector<int> slots_;          // Of a head being expanded: the next one at each neighbour.
 };
 
 }  // namespace sluice::relay

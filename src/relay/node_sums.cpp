@@ -11,19 +11,18 @@
 namespace sluice::relay {
 
 using protocol::Cell;
-using protocol::cell_flags::kRowWeights;
 using window::AnswerHead;
 using window::RelayLayout;
 
 bool NodeSums::step() {
-  if (jobs_.empty() && !begin_epoch()) return false;
-  if (jobs_.empty()) return true;
-  Job& job = jobs_.front();
-  if (job.next_group * site_.own().group_rows() < job.tokens) {
+  if (next_job_ == jobs_.size() && !begin_epoch()) return false;
+  if (next_job_ == jobs_.size()) return true;  // It serves nobody.
+  Job& job = jobs_[next_job_];
+  if (job.next_group * site_.own().group_rows() < job.head.slots) {
     sum_group(job);
   } else {
-    post_head(job);
-    jobs_.pop_front();
+    if (!job.parts.empty()) post_head(job);
+    ++next_job_;
   }
   return true;
 }
@@ -47,87 +46,69 @@ bool NodeSums::begin_epoch() {
   }
   if (!any) return false;
   begun_ = epoch;
-  const std::vector<int>& served = site_.own().served();
-  for (const int home : served) begin_job(home, epoch);
+  next_job_ = 0;
+  for (std::size_t i = 0; i < jobs_.size(); ++i) begin_job(jobs_[i], site_.own().served()[i]);
   return true;
 }
 
-void NodeSums::begin_job(int home, std::uint64_t epoch) {
-  Job job;
+void NodeSums::begin_job(Job& job, int home) {
   job.home = home;
-  job.epoch = epoch;
+  job.head = {begun_, 0, static_cast<std::int32_t>(site_.neighbours().size()), 0, 1};
+  job.parts.clear();
+  job.form = nullptr;
+  job.next_group = 0;
   for (const int neighbour : site_.neighbours()) {
-    if (published(neighbour, epoch)) add_part(job, neighbour);
+    if (published(neighbour, begun_)) add_part(job, neighbour);
   }
-  if (job.parts.empty()) return;
   const RelayLayout& own = site_.own();
-  const std::size_t sum = own.sum(home, site_.bank(epoch));
-  std::fill_n(site_.at<std::uint32_t>(site_.rank, sum + own.sum_masks()), job.tokens, 0U);
-  if (job.form != nullptr && (job.form->content.flags & kRowWeights) != 0) {
+  const std::size_t sum = own.sum(home, site_.bank(begun_));
+  std::fill_n(site_.at<std::uint32_t>(site_.rank, sum + own.sum_masks()), job.head.slots, 0U);
+  if (job.row_weights()) {
     std::fill_n(site_.at<float>(site_.rank, sum + own.sum_weights()),
-                static_cast<std::size_t>(job.tokens) * static_cast<std::size_t>(site_.top_k), 0.0F);
+                static_cast<std::size_t>(job.head.slots) * static_cast<std::size_t>(site_.top_k),
+                0.0F);
   }
-  jobs_.push_back(std::move(job));
 }
 
 void NodeSums::add_part(Job& job, int rank) const {
   const RelayLayout& there = site_.layout(rank);
-  const std::size_t answer = there.answer(job.home, site_.bank(job.epoch));
+  const std::size_t answer = there.answer(job.home, site_.bank(begun_));
   const auto& head = *site_.at<const AnswerHead>(rank, answer);
-  if (head.epoch != job.epoch || head.by_node == 0) return;
+  if (head.epoch != begun_ || head.by_node == 0) return;
   Part part;
   part.rank = rank;
   part.cell = site_.at<const Cell>(rank, answer + there.answer_content());
   part.tokens = site_.at<const std::int32_t>(rank, answer + there.answer_tokens());
   part.masks = site_.at<const std::uint32_t>(rank, answer + there.answer_masks());
   part.weights = site_.at<const float>(rank, answer + there.answer_weights());
-  part.rows = site_.at<const std::byte>(
-      rank,
-      there.answer_row(
-          job.home, static_cast<int>(job.epoch % static_cast<unsigned>(there.answer_depth())), 0));
+  part.rows =
+      site_.at<const std::byte>(rank, there.answer_row(job.home, there.answer_stage(begun_), 0));
   // Calls that differ cannot be added up: home sees the cells, and reports them.
   const bool fits = job.form == nullptr || agree(job.form->content, part.cell->content);
   part.records = fits ? head.slots : 0;
   if (part.records > 0) {
     if (job.form == nullptr) job.form = part.cell;
-    job.tokens = std::max(job.tokens, part.tokens[part.records - 1] + 1);
-    job.row_bytes = head.row_bytes;
+    job.head.slots = std::max(job.head.slots, part.tokens[part.records - 1] + 1);
+    job.head.row_bytes = head.row_bytes;
   }
   job.parts.push_back(part);
 }
 
 void NodeSums::sum_group(Job& job) {
   const RelayLayout& own = site_.own();
-  const RelayLayout& there = site_.layout(job.home);
   const int group = job.next_group++;
   const int first = group * own.group_rows();
-  const int end = std::min(job.tokens, first + own.group_rows());
+  const int end = std::min(job.head.slots, first + own.group_rows());
   for (int token = first; token < end; ++token) sum_token(job, token);
-
-  const int bank = site_.bank(job.epoch);
-  const int stage = static_cast<int>(job.epoch % static_cast<unsigned>(own.answer_depth()));
-  const auto* masks =
-      site_.at<const std::uint32_t>(site_.rank, own.sum(job.home, bank) + own.sum_masks());
-  const std::size_t stride = site_.window.combine_row_stride();
-  bool begun = false;
-  for_each_run(
-      first, end, [&](int token) { return masks[token] != 0; },
-      [&](int run, int after) {
-        if (!begun) {
-          postings_.begin(job.home, there.answer_rows_slot(site_.rank, stage, group),
-                          {protocol::Kind::combine, bank});
-        }
-        begun = true;
-        add_rows(postings_, kWindowRegion, own.sum_row(job.home, stage, run), stride,
-                 there.answer_landing(site_.rank, job.epoch, run), stride, job.row_bytes,
-                 after - run);
-      });
-  if (begun) postings_.end();
+  const std::size_t sum = own.sum(job.home, site_.bank(begun_));
+  post_answer_rows(site_, postings_, job.home, job.head, group,
+                   site_.at<const std::uint32_t>(site_.rank, sum + own.sum_masks()),
+                   own.sum_row(job.home, own.answer_stage(begun_), 0));
 }
 
 void NodeSums::sum_token(Job& job, int token) {
   const RelayLayout& own = site_.own();
-  const std::size_t sum = own.sum(job.home, site_.bank(job.epoch));
+  const std::size_t sum = own.sum(job.home, site_.bank(begun_));
   auto& mask = site_.at<std::uint32_t>(site_.rank, sum + own.sum_masks())[token];
   auto* weights = site_.at<float>(site_.rank, sum + own.sum_weights()) +
                   static_cast<std::ptrdiff_t>(token) * site_.top_k;
@@ -141,7 +122,7 @@ void NodeSums::sum_token(Job& job, int token) {
     mask |= answered;
     terms[count++].row =
         part.rows + static_cast<std::size_t>(record) * site_.window.combine_row_stride();
-    if ((job.form->content.flags & kRowWeights) == 0) continue;
+    if (!job.row_weights()) continue;
     for (int k = 0; k < site_.top_k; ++k) {
       if (((answered >> k) & 1U) != 0) weights[k] = part.weights[record * site_.top_k + k];
     }
@@ -154,35 +135,32 @@ void NodeSums::sum_token(Job& job, int token) {
   args.term_dtype = dtype;
   args.out_dtype = dtype;
   args.elements = site_.hidden;
-  args.out = site_.at<std::byte>(
-      site_.rank,
-      own.sum_row(job.home, static_cast<int>(job.epoch % static_cast<unsigned>(own.answer_depth())),
-                  token));
+  args.out =
+      site_.at<std::byte>(site_.rank, own.sum_row(job.home, own.answer_stage(begun_), token));
   kernels_.sum(args);
 }
 
 void NodeSums::post_head(const Job& job) {
   const RelayLayout& own = site_.own();
   const RelayLayout& there = site_.layout(job.home);
-  const int bank = site_.bank(job.epoch);
+  const int bank = site_.bank(begun_);
   const std::size_t sum = own.sum(job.home, bank);
-  auto& head = *site_.at<AnswerHead>(site_.rank, sum);
   auto* cells = site_.at<Cell>(site_.rank, sum + window::kAnswerHeadBytes);
   const auto neighbours = site_.neighbours();
-  head = {job.epoch, job.tokens, static_cast<std::int32_t>(neighbours.size()), job.row_bytes, 1};
+  *site_.at<AnswerHead>(site_.rank, sum) = job.head;
   for (std::size_t i = 0; i < neighbours.size(); ++i) cells[i] = {};
   for (const Part& part : job.parts) {
     Cell& cell = cells[site_.nodes.place_of(part.rank)];
     cell = *part.cell;
     cell.content.in_sum = 1;
   }
-  const auto tokens = static_cast<std::size_t>(job.tokens);
+  const auto tokens = static_cast<std::size_t>(job.head.slots);
   postings_.begin(job.home, there.answer_slot(site_.rank, bank), {protocol::Kind::combine, bank});
   postings_.add(kWindowRegion, sum, there.answer_head(site_.rank, bank),
                 window::kAnswerHeadBytes + neighbours.size() * sizeof(Cell));
   postings_.add(kWindowRegion, sum + own.sum_masks(),
                 site_.window.combine_mask(site_.rank, bank, 0), tokens * sizeof(std::uint32_t));
-  if (job.form != nullptr && (job.form->content.flags & kRowWeights) != 0) {
+  if (job.row_weights()) {
     postings_.add(kWindowRegion, sum + own.sum_weights(),
                   site_.window.row_weights(site_.rank, bank, 0),
                   tokens * static_cast<std::size_t>(site_.top_k) * sizeof(float));

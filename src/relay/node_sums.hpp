@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "codec/row_kernels.hpp"
@@ -17,12 +16,15 @@ namespace sluice::relay {
 class NodeSums {
  public:
   NodeSums(const Site& site, Postings& postings)
-      : site_(site), postings_(postings), kernels_(codec::best_kernels()) {}
+      : site_(site),
+        postings_(postings),
+        kernels_(codec::best_kernels()),
+        jobs_(site.own().served().size()) {}
 
   /// Adds up some rows; whether there was anything to do.
   bool step();
   /// The last epoch whose sums have all been posted.
-  std::uint64_t posted() const noexcept { return jobs_.empty() ? begun_ : jobs_.front().epoch - 1; }
+  std::uint64_t posted() const noexcept { return next_job_ == jobs_.size() ? begun_ : begun_ - 1; }
 
  private:
   /// One rank's part in the sums for one home.
@@ -36,20 +38,22 @@ class NodeSums {
     int records = 0;  // 0: only its cell goes home.
     int next = 0;
   };
-  /// The sums of one home.
+  /// The sums of one home, in one operation.
   struct Job {
     int home = 0;
-    std::uint64_t epoch = 0;
+    window::AnswerHead head;
     std::vector<Part> parts;
     const protocol::Cell* form = nullptr;  // Of the first part with rows: the others' must agree.
-    std::uint32_t row_bytes = 0;
-    int tokens = 0;
     int next_group = 0;
+
+    bool row_weights() const noexcept {
+      return form != nullptr && (form->content.flags & protocol::cell_flags::kRowWeights) != 0;
+    }
   };
 
   bool begin_epoch();
   bool published(int neighbour, std::uint64_t epoch) const noexcept;
-  void begin_job(int home, std::uint64_t epoch);
+  void begin_job(Job& job, int home);
   void add_part(Job& job, int rank) const;
   void sum_group(Job& job);
   void sum_token(Job& job, int token);
@@ -59,7 +63,8 @@ class NodeSums {
   Postings& postings_;
   const codec::RowKernels& kernels_;
   std::uint64_t begun_ = 0;
-  std::deque<Job> jobs_;
+  std::vector<Job> jobs_;     // Of the epoch that has begun, one for every home that is served.
+  std::size_t next_job_ = 0;  // The one at hand; past the end between epochs.
 };
 
 }  // namespace sluice::relay

@@ -70,7 +70,7 @@ void Outbox::post_heads(std::uint64_t epoch, bool weights) {
 void Outbox::post_rows(int peer, const RelayHead& head, const std::byte* headers) {
   const RelayLayout& there = site_.layout(peer);
   const int bank = site_.bank(head.epoch);
-  const int stage = static_cast<int>(head.epoch % static_cast<unsigned>(there.dispatch_depth()));
+  const int stage = there.dispatch_stage(head.epoch);
   const bool registered = (head.content.flags & protocol::cell_flags::kRegistered) != 0;
   const auto token_of = [&](int header) {
     std::int32_t token = 0;
@@ -91,8 +91,8 @@ void Outbox::post_rows(int peer, const RelayHead& head, const std::byte* headers
              (first + rows) / there.group_rows() == group) {
         ++rows;
       }
-      add_rows(
-          postings_, registered ? kHeapRegion : kWindowRegion,
+      postings_.add_rows(
+          registered ? kHeapRegion : kWindowRegion,
           head.content.row_offset + static_cast<std::uint64_t>(first) * head.content.row_stride,
           head.content.row_stride, there.dispatch_row(site_.rank, stage, first),
           site_.window.dispatch_row_stride(), head.row_bytes, rows);
@@ -100,6 +100,32 @@ void Outbox::post_rows(int peer, const RelayHead& head, const std::byte* headers
     }
     postings_.end();
   }
+}
+
+void post_answer_rows(const Site& site, Postings& postings, int home, const AnswerHead& head,
+                      int group, const std::uint32_t* masks, std::size_t rows) {
+  const RelayLayout& there = site.layout(home);
+  const std::size_t stride = site.window.combine_row_stride();
+  const int end = std::min(head.slots, (group + 1) * there.group_rows());
+  bool begun = false;
+  for (int first = group * there.group_rows(); first < end;) {
+    if (masks[first] == 0) {
+      ++first;
+      continue;
+    }
+    int after = first + 1;
+    while (after < end && masks[after] != 0) ++after;
+    if (!begun) {
+      postings.begin(home, there.answer_rows_slot(site.rank, there.answer_stage(head.epoch), group),
+                     {protocol::Kind::combine, site.bank(head.epoch)});
+    }
+    begun = true;
+    postings.add_rows(kWindowRegion, rows + static_cast<std::size_t>(first) * stride, stride,
+                      there.answer_landing(site.rank, head.epoch, first), stride, head.row_bytes,
+                      after - first);
+    first = after;
+  }
+  if (begun) postings.end();
 }
 
 void Outbox::post_answers(std::uint64_t epoch) {
@@ -134,19 +160,11 @@ void Outbox::post_answer(int home, std::uint64_t epoch) {
   }
   postings_.end();
 
-  const int stage = static_cast<int>(epoch % static_cast<unsigned>(own.answer_depth()));
-  const auto* masks = site_.at<std::uint32_t>(site_.rank, answer + own.answer_masks());
-  const std::size_t stride = site_.window.combine_row_stride();
-  post_groups(
-      postings_, there.group_rows(), head.slots, [&](int slot) { return masks[slot] != 0; },
-      [&](int group) {
-        postings_.begin(home, there.answer_rows_slot(site_.rank, stage, group), account);
-      },
-      [&](int first, int after) {
-        add_rows(postings_, kWindowRegion, own.answer_row(home, stage, first), stride,
-                 there.answer_landing(site_.rank, epoch, first), stride, head.row_bytes,
-                 after - first);
-      });
+  const std::size_t rows = own.answer_row(home, own.answer_stage(epoch), 0);
+  for (int group = 0; group * own.group_rows() < head.slots; ++group) {
+    post_answer_rows(site_, postings_, home, head, group,
+                     site_.at<std::uint32_t>(site_.rank, answer + own.answer_masks()), rows);
+  }
 }
 
 }  // namespace sluice::relay

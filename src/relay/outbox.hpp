@@ -36,36 +36,11 @@ class Outbox {
   std::array<std::uint64_t, protocol::kCellKinds> taken_{};
 };
 
-/// Posts rows whose slots `present`, as messages of RelayLayout::group_rows slots each.
-/// `post(first, end)` adds the rows of a run to the message that was begun.
-template <typename Present, typename Begin, typename Add>
-void post_groups(Postings& postings, int group_rows, int slots, Present&& present, Begin&& begin,
-                 Add&& add) {
-  for (int group = 0; group * group_rows < slots; ++group) {
-    const int first = group * group_rows;
-    const int end = std::min(slots, first + group_rows);
-    bool begun = false;
-    for_each_run(first, end, present, [&](int run, int after) {
-      if (!begun) begin(group);
-      begun = true;
-      add(run, after);
-    });
-    if (begun) postings.end();
-  }
-}
-
-/// The rows of a run: in one piece, where they lie as far apart here as there.
-inline void add_rows(Postings& postings, transport::Region from, std::uint64_t from_offset,
-                     std::uint64_t from_stride, std::uint64_t to_offset, std::uint64_t to_stride,
-                     std::uint64_t row_bytes, int rows) {
-  const auto count = static_cast<std::uint64_t>(rows);
-  if (from_stride == to_stride) {
-    postings.add(from, from_offset, to_offset, (count - 1) * to_stride + row_bytes);
-    return;
-  }
-  for (std::uint64_t i = 0; i < count; ++i) {
-    postings.add(from, from_offset + i * from_stride, to_offset + i * to_stride, row_bytes);
-  }
-}
+/// Posts one group of the rows for a home, those of slots with a mask, if there are any: runs of them
+/// in one piece. `rows`: where row 0 lies in this rank's window. Of `head` the epoch, slots and row
+/// bytes count.
+void post_answer_rows(const Site& site, Postings& postings, int home,
+                      const window::AnswerHead& head, int group, const std::uint32_t* masks,
+                      std::size_t rows);
 
 }  // namespace sluice::relay

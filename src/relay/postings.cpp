@@ -71,6 +71,19 @@ void Postings::add(transport::Region from, std::uint64_t from_offset, std::uint6
   }
 }
 
+void Postings::add_rows(transport::Region from, std::uint64_t from_offset,
+                        std::uint64_t from_stride, std::uint64_t to_offset, std::uint64_t to_stride,
+                        std::uint64_t row_bytes, int rows) {
+  const auto count = static_cast<std::uint64_t>(rows);
+  if (from_stride == to_stride) {
+    add(from, from_offset, to_offset, (count - 1) * to_stride + row_bytes);
+    return;
+  }
+  for (std::uint64_t i = 0; i < count; ++i) {
+    add(from, from_offset + i * from_stride, to_offset + i * to_stride, row_bytes);
+  }
+}
+
 void Postings::end() {
   To& queue = to(peer_);
   if (queue.gone) {

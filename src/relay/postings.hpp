@@ -29,6 +29,10 @@ class Postings {
   /// Bytes of a region of this rank for a place in the peer's window.
   void add(transport::Region from, std::uint64_t from_offset, std::uint64_t to_offset,
            std::uint64_t bytes);
+  /// Rows: in one piece, where they lie as far apart here as there.
+  void add_rows(transport::Region from, std::uint64_t from_offset, std::uint64_t from_stride,
+                std::uint64_t to_offset, std::uint64_t to_stride, std::uint64_t row_bytes,
+                int rows);
   void end();
 
   /// Posts what can be posted now; whether anything was.
@@ -38,6 +42,7 @@ class Postings {
   void sent(const transport::Event& event) noexcept;
   /// The peer gets nothing more.
   void drop(int peer) noexcept;
+  bool dropped(int peer) const noexcept { return to_[static_cast<std::size_t>(peer)].gone; }
 
   /// Whether all chunks of the account are out of this rank's memory.
   bool settled(Account account) const noexcept { return outstanding_[number(account)] == 0; }

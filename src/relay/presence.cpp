@@ -28,7 +28,6 @@ Presence::Presence(const Site& site, Postings& postings, std::chrono::nanosecond
       heard_ns_(index(site.nodes.ranks()), base::now_ns()),
       alive_(index(site.nodes.ranks())),
       gone_(index(site.nodes.ranks())),
-      dropped_(index(site.nodes.ranks())),
       closed_(index(site.nodes.ranks())) {}
 
 bool Presence::tell(std::int64_t now_ns) {
@@ -138,14 +137,13 @@ void Presence::watch(std::int64_t now_ns) {
   }
   watch_neighbours(now_ns);
   for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
-    if (site_.nodes.together(peer, site_.rank) || dropped_[index(peer)] != 0) continue;
+    if (site_.nodes.together(peer, site_.rank) || postings_.dropped(peer)) continue;
     // Pairs with the store in mark_gone() of the rank that serves it.
     if (HostAccess::load_acquire(*site_.at<std::uint64_t>(site_.rank, site_.window.gone(peer))) ==
         0) {
       continue;
     }
     // What was put to it may never leave this rank's memory: nobody waits for that any more.
-    dropped_[index(peer)] = 1;
     gone_[index(peer)] = 1;
     postings_.drop(peer);
   }

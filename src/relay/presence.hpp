@@ -59,7 +59,6 @@ class Presence {
   std::vector<std::int64_t> heard_ns_;  // [R]
   std::vector<std::uint64_t> alive_;    // [R] of neighbours, as last seen
   std::vector<std::uint8_t> gone_;      // [R]
-  std::vector<std::uint8_t> dropped_;   // [R] nothing more is put to it
   std::vector<std::uint8_t> closed_;    // [R]
 };
 

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,7 +14,7 @@
 
 #include "base/background_thread.hpp"
 #include "base/log.hpp"
-#include "bootstrap/agreement.hpp"
+#include "base/own_process.hpp"
 #include "numeric/float_environment.hpp"
 #include "protocol/host_access.hpp"
 #include "relay/progress.hpp"
@@ -32,15 +31,6 @@ constexpr std::chrono::microseconds kNap{100};
 constexpr std::int64_t kLingerNs = 2'000'000'000;
 
 using bootstrap::Group;
-
-// What all ranks return.
-Status agree(Group& group, const Status& mine, base::Deadline deadline) {
-  auto gathered = group.all_gather(bootstrap::encode_status(mine), deadline);
-  if (!gathered.ok()) return gathered.status();
-  std::vector<Status> outcomes;
-  for (const std::string& blob : *gathered) outcomes.push_back(bootstrap::decode_status(blob));
-  return bootstrap::agreed_status(outcomes);
-}
 
 Result<std::uint64_t> meet(Group& group, base::Deadline deadline) {
   std::random_device device;
@@ -95,7 +85,7 @@ Result<Opening> open(Group& group, const window::WindowLayout& window, base::Dea
     }
     status = check_layout(opening.layouts[static_cast<std::size_t>(group.rank())], traits);
   }
-  if (status = agree(group, status, deadline); !status.ok()) return status;
+  if (status = group.agree(status, deadline); !status.ok()) return status;
   // What ranks put, others look for where their own layout says.
   const std::string mine = fmt::format("{}", opening.layouts.front().group_rows());
   auto theirs = group.all_gather(mine, deadline);
@@ -119,12 +109,11 @@ struct Relay::Thread {
   ~Thread() {
     if (!thread.joinable()) return;
     // In a forked child there is no such thread.
-    forked() ? thread.detach() : thread.join();
+    process.forked() ? thread.detach() : thread.join();
   }
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
 
-  bool forked() const noexcept { return process != ::getpid(); }
   Status connect(base::Deadline deadline);
   void run();
   void serve();
@@ -132,15 +121,15 @@ struct Relay::Thread {
   Site site;
   std::unique_ptr<transport::Endpoint> endpoint;  // Uses the site's memory: destroyed before it.
   std::chrono::nanoseconds patience;
-  std::atomic<bool> closing{false};  // Stored by ~Relay, loaded by run().
+  std::atomic<bool> closing{false};  // Stored by ~Relay, loaded by serve().
   std::atomic<bool> ended{false};    // Stored by run(), loaded by Lingering.
-  const pid_t process = ::getpid();
+  const base::OwnProcess process;
   std::thread thread;
 };
 
 namespace {
 
-/// Threads of relays that are gone. The process ends when they have.
+/// Threads of relays that are gone. The end of the process waits for them.
 class Lingering {
  public:
   void add(std::unique_ptr<Relay::Thread> thread) {
@@ -150,14 +139,24 @@ class Lingering {
     });
     threads_.push_back(std::move(thread));
   }
+  void join() {
+    const std::lock_guard lock(mutex_);
+    threads_.clear();
+  }
 
  private:
   std::mutex mutex_;
   std::list<std::unique_ptr<Relay::Thread>> threads_;
 };
 
+// Never destroyed: a communicator may be static, and close after all else. (Then nobody waits.)
 Lingering& lingering() {
-  static Lingering all;
+  struct JoinAtExit {
+    Lingering* all;
+    ~JoinAtExit() { all->join(); }
+  };
+  static Lingering& all = *new Lingering;
+  static const JoinAtExit join{&all};
   return all;
 }
 
@@ -175,13 +174,13 @@ Status Relay::Thread::connect(base::Deadline deadline) {
   Result<std::string> mine = status.ok() ? endpoint->introduction() : Result<std::string>(status);
   auto gathered = site.group->all_gather(mine.ok() ? *mine : "", deadline);
   if (!gathered.ok()) return gathered.status();
-  status = agree(*site.group, mine.status(), deadline);
+  status = site.group->agree(mine.status(), deadline);
   if (!status.ok()) return status;
   for (int peer = 0; peer < site.nodes.ranks() && status.ok(); ++peer) {
     if (site.nodes.together(peer, rank)) continue;
     status = endpoint->connect(peer, (*gathered)[static_cast<std::size_t>(peer)]);
   }
-  return agree(*site.group, status, deadline);
+  return site.group->agree(status, deadline);
 }
 
 void Relay::Thread::run() {
@@ -225,7 +224,6 @@ Result<std::unique_ptr<Relay>> Relay::start(Opening opening, Site site, base::De
   site.layouts = std::move(opening.layouts);
   auto thread = std::make_unique<Thread>(std::move(opening), std::move(site));
   if (Status status = thread->connect(deadline); !status.ok()) return status;
-  lingering();  // Made before, and so destroyed after, whatever the caller has that is static.
   thread->thread = base::start_background_thread([raw = thread.get()] { raw->run(); });
   return std::unique_ptr<Relay>(new Relay(std::move(thread)));
 }
@@ -233,7 +231,7 @@ Result<std::unique_ptr<Relay>> Relay::start(Opening opening, Site site, base::De
 Relay::Relay(std::unique_ptr<Thread> thread) : thread_(std::move(thread)) {}
 
 Relay::~Relay() {
-  if (thread_->forked()) {
+  if (thread_->process.forked()) {
     // The parent's relay works on: nothing of what they share is touched, nor freed.
     static_cast<void>(thread_.release());
     return;
@@ -242,7 +240,7 @@ Relay::~Relay() {
   // Pairs with the load in Progress::finished of the neighbours.
   protocol::HostAccess::store_release(*site.at<std::uint64_t>(site.rank, site.own().closed()),
                                       kRelayClosed);
-  thread_->closing.store(true, std::memory_order_release);  // Pairs with the load in run().
+  thread_->closing.store(true, std::memory_order_release);  // Pairs with the load in serve().
   // Not woken: it may be at its end already, and its endpoint gone.
   lingering().add(std::move(thread_));
 }

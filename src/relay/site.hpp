@@ -78,19 +78,4 @@ struct Site {
   }
 };
 
-/// Calls take(first, end) for every run of consecutive numbers in [first, end) that `present`.
-template <typename Present, typename Take>
-void for_each_run(int first, int end, Present&& present, Take&& take) {
-  for (int begin = first; begin < end;) {
-    if (!present(begin)) {
-      ++begin;
-      continue;
-    }
-    int after = begin + 1;
-    while (after < end && present(after)) ++after;
-    take(begin, after);
-    begin = after;
-  }
-}
-
 }  // namespace sluice::relay

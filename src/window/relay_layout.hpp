@@ -15,15 +15,15 @@
 /// slots of the messages that it gets. One source for engines and relay.
 ///
 ///   relay    := words out in
-///   words    := published[kinds] flushed[2] closed told[2] accusation[R] bytes_put[R]
+///   words    := published[kinds] flushed[2] closed (with alive) told[2] accusation[R] bytes_put[R]
 ///   out      := head[nodes'][2][B]                                  (per other node)
 ///               answer[R'][B] answer_row[R'][Da][C]                 (per home on another node)
 ///               sum[homes][B] sum_row[homes][Da][S]                 (per home that this rank serves)
 ///   in       := head[sources][2][B] landed[sources][Dd] dispatch_row[sources][Dd][S]
 ///               answer_head[R'][B] answer_landing[R'][Da][C]
 ///   head     := RelayHead records:i32[ranks of the node] groups:u8[G] dispatch_header[S]
-///   answer   := AnswerHead content tokens:i32[S] mask:u32[C] row_weights:f32[S][K]
-///   sum      := AnswerHead content[ranks of this node] mask:u32[S] row_weights:f32[S][K]
+///   answer   := AnswerHead cell tokens:i32[S] mask:u32[C] row_weights:f32[S][K]
+///   sum      := AnswerHead cell[ranks of this node] mask:u32[S] row_weights:f32[S][K]
 ///
 /// A rank serves the ranks whose rail peer it is. S, C, K, B are those of WindowLayout, Dd the stages
 /// of dispatched rows, Da those of combined ones (or B). Rows arrive in lanes where these have any, and
@@ -41,7 +41,7 @@ struct RelayHead {
   std::uint32_t unused = 0;
 };
 
-/// First bytes of what comes home in a combine, before the contents of cells.
+/// First bytes of what comes home in a combine, before the cells that will be published there.
 struct AnswerHead {
   std::uint64_t epoch = 0;
   std::int32_t slots = 0;  ///< Rows are numbered up to it: records, or tokens in sums of nodes.
@@ -91,6 +91,12 @@ class RelayLayout {
   }
   int dispatch_depth() const noexcept { return dispatch_depth_; }
   int answer_depth() const noexcept { return answer_depth_; }
+  int dispatch_stage(std::uint64_t epoch) const noexcept {
+    return static_cast<int>(epoch % at(dispatch_depth_));
+  }
+  int answer_stage(std::uint64_t epoch) const noexcept {
+    return static_cast<int>(epoch % at(answer_depth_));
+  }
   /// Homes and sources that this rank serves, ascending.
   const std::vector<int>& served() const noexcept { return served_; }
 
@@ -175,9 +181,9 @@ class RelayLayout {
     if (window_.shape().combine_stages == 0) {
       return window_.combine_row(source, static_cast<int>(epoch % at(banks_)), slot);
     }
-    const std::size_t stage = epoch % at(answer_depth_);
     return answer_landing_ +
-           ((at(remote_rank(source)) * at(answer_depth_) + stage) * at(window_.combine_slots()) +
+           ((at(remote_rank(source)) * at(answer_depth_) + at(answer_stage(epoch))) *
+                at(window_.combine_slots()) +
             at(slot)) *
                window_.combine_row_stride();
   }

@@ -17,6 +17,7 @@
 #include "numeric/float_environment.hpp"
 #include "protocol/epochs.hpp"
 #include "routing/routes.hpp"
+#include "window/dispatch_header.hpp"
 
 /// combine, send half: what the expert's rank does for every home. One record per (token, rank)
 /// with the partial sum and the mask of the routes in it, or with `single` one per route. Records
@@ -68,7 +69,7 @@ AnswerPlace place_for(const Context& context, std::uint64_t epoch, int home) noe
   AnswerPlace place;
   if (!context.together(home)) {
     const window::RelayLayout& layout = context.relay->site().own();
-    const int stage = static_cast<int>(epoch % static_cast<unsigned>(layout.answer_depth()));
+    const int stage = layout.answer_stage(epoch);
     place.answer = own + layout.answer(home, bank);
     place.rows = own + layout.answer_row(home, stage, 0);
     place.masks = reinterpret_cast<std::uint32_t*>(place.answer + layout.answer_masks());
@@ -265,12 +266,8 @@ void put_weights(Context& context, CombineOperation& operation) {
       for (const routing::Destination& to : destinations) {
         const int record = operation.next_slot[static_cast<std::size_t>(to.rank)]++;
         if (context.suspects.contains(to.rank) || !context.together(to.rank)) continue;
-        float* out = context.lanes.given_weights_out(to.rank, bank, record);
-        for (int k = 0; k < context.top_k(); ++k) {
-          out[k] = ((to.mask >> k) & 1U) != 0
-                       ? operation.weights[first + static_cast<std::size_t>(k)]
-                       : 0.0F;
-        }
+        window::write_weights(context.lanes.given_weights_out(to.rank, bank, record),
+                              context.top_k(), &operation.weights[first], to.mask);
         if (to.rank != context.rank()) {
           context.statistics.combine_wire_bytes += static_cast<std::int64_t>(top_k * sizeof(float));
         }

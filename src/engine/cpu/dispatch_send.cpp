@@ -13,6 +13,7 @@
 #include "numeric/float_environment.hpp"
 #include "protocol/epochs.hpp"
 #include "routing/routes.hpp"
+#include "window/dispatch_header.hpp"
 
 /// dispatch, send half: encodes every token once into staging, from where the ranks of its experts
 /// pull it, and writes one header per (token, rank) into their lanes. Rows that may be read in place
@@ -65,17 +66,11 @@ routing::Routes take_routes(Context& context, DispatchOperation& operation) {
 
 void write_header(const Context& context, std::byte* out, int token, const std::int32_t* ids,
                   const float* weights, std::uint32_t mask) noexcept {
-  const int top_k = context.top_k();
-  const std::int32_t token32 = token;
-  std::memcpy(out, &token32, sizeof(token32));
-  auto* out_weights = reinterpret_cast<float*>(out + window::DispatchHeaderLayout::weights_offset);
-  auto* out_ids =
-      reinterpret_cast<std::int16_t*>(out + window::DispatchHeaderLayout::ids_offset(top_k));
-  for (int k = 0; k < top_k; ++k) {
-    const bool here = ((mask >> k) & 1U) != 0 || (mutant(Mutant::foreign_ids_sent) && ids[k] >= 0);
-    out_weights[k] = here ? weights[k] : 0.0F;
-    out_ids[k] = here ? static_cast<std::int16_t>(context.config.map.local_of(ids[k])) : -1;
+  for (int k = 0; mutant(Mutant::foreign_ids_sent) && k < context.top_k(); ++k) {
+    if (ids[k] >= 0) mask |= 1U << k;
   }
+  window::write_dispatch_header(out, context.top_k(), token, weights, mask,
+                                [&](int k) { return context.config.map.local_of(ids[k]); });
 }
 
 /// How the rows of one call become records.

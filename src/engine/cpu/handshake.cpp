@@ -198,8 +198,7 @@ std::uint32_t await_rows(Context& context, const Exchange& exchange, int source,
                          std::uint32_t rows) {
   const int forwarder = context.forwarder(source);
   const window::RelayLayout& there = context.relay->site().layout(forwarder);
-  const int stage =
-      static_cast<int>(exchange.epoch % static_cast<unsigned>(there.dispatch_depth()));
+  const int stage = there.dispatch_stage(exchange.epoch);
   const auto& word = *reinterpret_cast<const std::uint64_t*>(context.lanes.window(forwarder) +
                                                              there.landed(source, stage));
   // Pairs with the store in Inbox::advance of the forwarder.

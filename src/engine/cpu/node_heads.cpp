@@ -2,16 +2,15 @@
 #include "engine/cpu/node_heads.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstring>
 
 #include "protocol/epochs.hpp"
+#include "window/dispatch_header.hpp"
 
 namespace sluice::engine::cpu {
 
 using protocol::CellKind;
-using window::DispatchHeaderLayout;
 using window::RelayHead;
 
 NodeHeads::NodeHeads(Context& context, std::uint64_t epoch, bool weights,
@@ -38,7 +37,6 @@ void NodeHeads::add(int token, const std::int32_t* ids, const float* weights,
   if (context_.relay == nullptr) return;
   const window::RelayLayout& own = context_.relay->site().own();
   const int own_node = context_.relay->site().own_node();
-  const int top_k = context_.top_k();
   std::uint32_t left = 0;  // routes to other nodes
   for (const routing::Destination& destination : to) {
     const int node = context_.nodes().node_of(destination.rank);
@@ -52,17 +50,14 @@ void NodeHeads::add(int token, const std::int32_t* ids, const float* weights,
         at + own.head_headers() +
         static_cast<std::size_t>(headers_[static_cast<std::size_t>(node)]++) * own.header_bytes();
     at[own.head_groups() + static_cast<std::size_t>(token / own.group_rows())] = std::byte{1};
-    const std::int32_t token32 = token;
-    std::memcpy(out, &token32, sizeof(token32));
-    auto* out_weights = reinterpret_cast<float*>(out + DispatchHeaderLayout::weights_offset);
-    auto* out_ids = reinterpret_cast<std::int16_t*>(out + DispatchHeaderLayout::ids_offset(top_k));
-    for (int k = 0; k < top_k; ++k) {
-      const bool there = ((left >> k) & 1U) != 0 &&
-                         context_.nodes().node_of(context_.config.map.rank_of(ids[k])) == node;
-      if (there) left &= ~(1U << k);
-      out_weights[k] = there ? weights[k] : 0.0F;
-      out_ids[k] = there ? static_cast<std::int16_t>(ids[k]) : std::int16_t{-1};
+    std::uint32_t there = 0;  // Of the routes that are left, those to this node.
+    for (std::uint32_t routes = left; routes != 0; routes &= routes - 1) {
+      const int k = std::countr_zero(routes);
+      if (context_.nodes().node_of(context_.config.map.rank_of(ids[k])) == node) there |= 1U << k;
     }
+    window::write_dispatch_header(out, context_.top_k(), token, weights, there,
+                                  [&](int k) { return ids[k]; });
+    left &= ~there;
   }
 }
 
