@@ -198,8 +198,8 @@ struct Statistics {
   /// Payload and metadata bytes stored to or loaded from other ranks' memory.
   std::int64_t dispatch_wire_bytes = 0;
   std::int64_t combine_wire_bytes = 0;
-  /// [R], several nodes: bytes that this rank has put to each rank of another node, everything
-  /// included; 0 for those of its own. Else empty.
+  /// [R], several nodes: bytes that this rank has put to each rank of another node: heads, rows,
+  /// metadata of answers; signs and credits count as none. 0 for those of its own. Else empty.
   std::vector<std::int64_t> network_bytes;
   /// The reports of all operations: sums, and unions of sets.
   Report dispatch_reports;
