@@ -43,6 +43,7 @@ enum class Mutant {
   given_weights_ignored,     // combine uses the weights of dispatch, whatever it was given.
   surviving_counts_all,      // surviving_weight includes the lost routes.
   single_unsorted,           // The single chain takes routes rank by rank, not by k.
+  lease_ignored,             // What arrives from another node is taken, however late.
 };
 
 #if defined(SLUICE_MUTANTS)
@@ -79,6 +80,7 @@ inline const char* mutant_name(Mutant mutant) noexcept {
     case Mutant::given_weights_ignored: return "given_weights_ignored";
     case Mutant::surviving_counts_all: return "surviving_counts_all";
     case Mutant::single_unsorted: return "single_unsorted";
+    case Mutant::lease_ignored: return "lease_ignored";
   }
   return "";
 }

@@ -15,6 +15,7 @@ enum class TestPoint {
   before_await,
   before_read,  // Everything awaited is there, nothing is read.
   before_done,  // Everything is read, nothing is told.
+  progress,     // Of a rank's progress thread, between two looks.
 };
 
 using TestPointHook = void (*)(TestPoint point, int rank, int peer);

@@ -25,6 +25,8 @@ inline constexpr std::uint32_t kRegistered = 1U
                                              << 5;  // Rows are read in place, in registered memory.
 inline constexpr std::uint32_t kPlainSum = 1U << 6;  // combine: results are added unweighted.
 inline constexpr std::uint32_t kNothing = 1U << 7;   // combine: answers nothing to this peer.
+/// combine: whoever has one of these sends weights cells, too.
+inline constexpr std::uint32_t kWithWeights = kGivenWeights | kRefused;
 /// Flags in which sender and receiver must agree.
 inline constexpr std::uint32_t kAgreed =
     kNoRows | kCached | kGivenWeights | kRowWeights | kPlainSum;

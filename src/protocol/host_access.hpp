@@ -21,6 +21,10 @@ struct HostAccess {
   static void exchange(std::uint64_t& word, std::uint64_t value) noexcept {
     std::atomic_ref<std::uint64_t>(word).exchange(value, std::memory_order_acq_rel);
   }
+  /// Sets bits of a word that several threads set.
+  static void add_bits(std::uint64_t& word, std::uint64_t bits) noexcept {
+    std::atomic_ref<std::uint64_t>(word).fetch_or(bits, std::memory_order_release);
+  }
   /// A load that earlier loads of this thread cannot pass: an increment by nothing.
   static std::uint64_t look_back(std::uint64_t& word) noexcept {
     return std::atomic_ref<std::uint64_t>(word).fetch_add(0, std::memory_order_acq_rel);

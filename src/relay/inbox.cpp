@@ -58,7 +58,8 @@ void Inbox::chunk(std::uint32_t immediate) {
     case What::sign: break;
     case What::head: take_head(slot.source, slot.index >= banks, slot.index % banks); break;
     case What::rows: take_rows(slot.source, slot.stage, slot.group); break;
-    case What::answer: take_answer(slot.source, slot.index); break;
+    case What::answer: take_answer(slot.source, /*sums=*/false, slot.index); break;
+    case What::sums: take_answer(slot.source, /*sums=*/true, slot.index); break;
     case What::answer_rows: take_answer_rows(slot.source, slot.stage, slot.group); break;
   }
 }
@@ -158,17 +159,18 @@ void Inbox::advance(int source, int stage) {
   groups.next = 0;
 }
 
-const AnswerHead& Inbox::answer_head(int source, std::uint64_t epoch) const noexcept {
-  return *site_.at<const AnswerHead>(site_.rank,
-                                     site_.own().answer_head(source, site_.bank(epoch)));
+const AnswerHead& Inbox::answer_head(int source, bool sums, int bank) const noexcept {
+  return *site_.at<const AnswerHead>(site_.rank, site_.own().answer_head(source, sums, bank));
 }
 
-void Inbox::take_answer(int source, int bank) {
+void Inbox::take_answer(int source, bool sums, int bank) {
   const RelayLayout& own = site_.own();
-  const auto& head = *site_.at<const AnswerHead>(site_.rank, own.answer_head(source, bank));
+  const AnswerHead& head = answer_head(source, sums, bank);
+  if (head.cells_only != 0) return publish_cells(source, head);
   const int stage = own.answer_stage(head.epoch);
   Groups& groups = answer_groups(source, stage);
   groups.epoch = head.epoch;
+  groups.sums = sums;
   auto* masks = site_.at<std::uint32_t>(site_.rank, site_.window.combine_mask(source, bank, 0));
   // Its ranks may have answered none of this rank's last tokens.
   if (head.by_node != 0) std::fill(masks + head.slots, masks + site_.window.shape().tokens, 0U);
@@ -188,8 +190,14 @@ void Inbox::take_answer_rows(int source, int stage, int group) {
 }
 
 void Inbox::publish_answer(int source, Groups& groups) {
+  publish_cells(source, answer_head(source, groups.sums, site_.bank(groups.epoch)));
+  std::fill(groups.come.begin(), groups.come.end(), std::uint8_t{0});
+  groups.epoch = 0;
+  groups.missing = 0;
+}
+
+void Inbox::publish_cells(int source, const AnswerHead& head) {
   const RelayLayout& own = site_.own();
-  const AnswerHead& head = answer_head(source, groups.epoch);
   const auto* cells = reinterpret_cast<const Cell*>(reinterpret_cast<const std::byte*>(&head) +
                                                     window::kAnswerHeadBytes);
   const auto ranks = site_.nodes.ranks_of(site_.nodes.node_of(source));
@@ -197,17 +205,14 @@ void Inbox::publish_answer(int source, Groups& groups) {
     const int answerer = head.by_node != 0 ? ranks[index(i)] : source;
     protocol::CellContent content = cells[i].content;
     if (head.by_node != 0 && content.in_sum == 0) continue;
-    content.row_offset = own.answer_landing(source, groups.epoch, 0);
+    content.row_offset = own.answer_landing(source, head.epoch, 0);
     content.row_stride = site_.window.combine_row_stride();
     auto& cell = *site_.at<Cell>(
-        site_.rank, site_.window.cell(answerer, CellKind::combine, site_.bank(groups.epoch)));
+        site_.rank, site_.window.cell(answerer, CellKind::combine, site_.bank(head.epoch)));
     // Pairs with the load in await_cells() of this rank.
-    protocol::publish<HostAccess>(cell, content, groups.epoch);
+    protocol::publish<HostAccess>(cell, content, head.epoch);
   }
   site_.ring(site_.rank);
-  std::fill(groups.come.begin(), groups.come.end(), std::uint8_t{0});
-  groups.epoch = 0;
-  groups.missing = 0;
 }
 
 }  // namespace sluice::relay

@@ -23,8 +23,9 @@ class Inbox {
   struct Groups {
     std::uint64_t epoch = 0;  // 0: its head has not come.
     std::vector<std::uint8_t> come;
-    int next = 0;     // dispatch: all before it are here or not to come.
-    int missing = 0;  // answers
+    int next = 0;       // dispatch: all before it are here or not to come.
+    int missing = 0;    // answers
+    bool sums = false;  // answers: of a node
   };
 
   void take_head(int source, bool weights, int bank);
@@ -32,13 +33,14 @@ class Inbox {
   void write_header(const window::RelayHead& head, int source, int header, bool weights);
   void take_rows(int source, int stage, int group);
   void advance(int source, int stage);
-  void take_answer(int source, int bank);
+  void take_answer(int source, bool sums, int bank);
   void take_answer_rows(int source, int stage, int group);
   void publish_answer(int source, Groups& groups);
+  void publish_cells(int source, const window::AnswerHead& head);
 
   Groups& dispatch_groups(int source, int stage) noexcept;
   Groups& answer_groups(int source, int stage) noexcept;
-  const window::AnswerHead& answer_head(int source, std::uint64_t epoch) const noexcept;
+  const window::AnswerHead& answer_head(int source, bool sums, int bank) const noexcept;
 
   const Site& site_;
   transport::Arrivals arrivals_;

@@ -147,8 +147,8 @@ void Outbox::post_answer(int home, std::uint64_t epoch) {
   const auto& cell = *site_.at<protocol::Cell>(site_.rank, answer + own.answer_content());
   const auto slots = static_cast<std::size_t>(head.slots);
 
-  postings_.begin(home, there.answer_slot(site_.rank, bank), account);
-  postings_.add(kWindowRegion, answer, there.answer_head(site_.rank, bank),
+  postings_.begin(home, there.answer_slot(site_.rank, /*sums=*/false, bank), account);
+  postings_.add(kWindowRegion, answer, there.answer_head(site_.rank, /*sums=*/false, bank),
                 window::kAnswerHeadBytes + sizeof(protocol::Cell));
   postings_.add(kWindowRegion, answer + own.answer_masks(),
                 site_.window.combine_mask(site_.rank, bank, 0), slots * sizeof(std::uint32_t));

@@ -44,7 +44,7 @@ Postings::Postings(transport::Endpoint& endpoint, const Site& site)
 }
 
 void Postings::sign(int peer, window::Sign sign, int place) {
-  if (to(peer).gone) return;
+  if (to(peer).closed) return;
   const int slot = site_.layout(peer).sign_slot(site_.rank, sign, place);
   to(peer).signs.push_back(transport::Signal{slot, 1, 0}.encode());
 }
@@ -86,7 +86,7 @@ void Postings::add_rows(transport::Region from, std::uint64_t from_offset,
 
 void Postings::end() {
   To& queue = to(peer_);
-  if (queue.gone) {
+  if (queue.closed) {
     queue.chunks.resize(first_);
     return;
   }
@@ -123,7 +123,7 @@ bool Postings::post_signs(int peer, To& queue) {
     const transport::Posted posted = endpoint_.put(chunk);
     if (posted == transport::Posted::busy) break;
     if (posted == transport::Posted::gone) {
-      drop(peer);
+      close(peer);
       return false;
     }
     ++queue.signed_;
@@ -139,7 +139,7 @@ bool Postings::post_chunks(int peer, To& queue) {
     const transport::Posted posted = endpoint_.put(queue.chunks[queue.posted]);
     if (posted == transport::Posted::busy) break;
     if (posted == transport::Posted::gone) {
-      drop(peer);
+      close(peer);
       return false;
     }
     queue.bytes += queue.chunks[queue.posted].bytes;
@@ -155,17 +155,30 @@ bool Postings::post_chunks(int peer, To& queue) {
 }
 
 void Postings::sent(const transport::Event& event) noexcept {
-  if (event.context == kNoAccount || to(event.peer).gone) return;
+  if (event.context == kNoAccount || to(event.peer).settled) return;
   --to(event.peer).outstanding[event.context];
   --outstanding_[event.context];
 }
 
-void Postings::drop(int peer) noexcept {
+void Postings::close(int peer) noexcept {
   To& queue = to(peer);
-  queue.gone = true;
+  if (queue.closed) return;
+  queue.closed = true;
+  for (std::size_t i = queue.posted; i < queue.chunks.size(); ++i) {
+    --queue.outstanding[queue.chunks[i].context];
+    --outstanding_[queue.chunks[i].context];
+  }
   queue.signs.clear();
   queue.chunks.clear();
   queue.signed_ = queue.posted = 0;
+}
+
+void Postings::settle(int peer) noexcept {
+  close(peer);
+  To& queue = to(peer);
+  if (queue.settled) return;
+  queue.settled = true;
+  endpoint_.abandon(peer);
   for (std::size_t i = 0; i < outstanding_.size(); ++i) {
     outstanding_[i] -= queue.outstanding[i];
     queue.outstanding[i] = 0;

@@ -40,9 +40,13 @@ class Postings {
   /// While held, messages to a peer wait; signs do not.
   void hold(int peer, bool held) noexcept { to(peer).held = held; }
   void sent(const transport::Event& event) noexcept;
-  /// The peer gets nothing more.
-  void drop(int peer) noexcept;
-  bool dropped(int peer) const noexcept { return to_[static_cast<std::size_t>(peer)].gone; }
+  /// The peer gets nothing more: what was not posted yet is dropped. What was is waited for as before.
+  void close(int peer) noexcept;
+  bool closed(int peer) const noexcept { return to_[static_cast<std::size_t>(peer)].closed; }
+  /// Nothing that was posted to a closed peer is waited for any more: its memory may be overwritten,
+  /// whether it was read or not.
+  void settle(int peer) noexcept;
+  bool settled(int peer) const noexcept { return to_[static_cast<std::size_t>(peer)].settled; }
 
   /// Whether all chunks of the account are out of this rank's memory.
   bool settled(Account account) const noexcept { return outstanding_[number(account)] == 0; }
@@ -58,7 +62,8 @@ class Postings {
     std::vector<std::uint8_t> uses;          // of the peer's slots for this rank
     std::vector<std::uint32_t> outstanding;  // by account
     bool held = false;
-    bool gone = false;
+    bool closed = false;
+    bool settled = false;
   };
 
   To& to(int peer) noexcept { return to_[static_cast<std::size_t>(peer)]; }

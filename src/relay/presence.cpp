@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "relay/presence.hpp"
 
+#include <algorithm>
+
 #include "base/deadline.hpp"
 #include "base/log.hpp"
+#include "base/mutants.hpp"
 #include "protocol/host_access.hpp"
 #include "protocol/signals.hpp"
 
@@ -14,8 +17,14 @@ using window::Sign;
 
 namespace {
 
-// Signs of life in the time after which a silent rank is given up.
+// Signs of life in the time after which a silent rank is given up; and at least so often, for peers
+// whose calls have shorter deadlines than that.
 constexpr int kBeats = 10;
+constexpr std::int64_t kBeatNsMax = 100'000'000;
+// In parts of the patience.
+constexpr std::int64_t kDeathsAreToldAfter = 4;
+// Ranks begin one after the other.
+constexpr std::int64_t kBeginNs = 5'000'000'000;
 
 }  // namespace
 
@@ -23,12 +32,17 @@ Presence::Presence(const Site& site, Postings& postings, std::chrono::nanosecond
     : site_(site),
       postings_(postings),
       patience_ns_(patience.count()),
+      beat_ns_(std::min(patience.count() / kBeats, kBeatNsMax)),
+      links_(index(site.nodes.nodes())),
       accused_(index(site.nodes.ranks())),
-      unheard_(index(site.nodes.nodes())),
-      heard_ns_(index(site.nodes.ranks()), base::now_ns()),
+      heard_ns_(index(site.nodes.ranks()), base::now_ns() + kBeginNs),
+      parted_ns_(index(site.nodes.ranks())),
       alive_(index(site.nodes.ranks())),
+      dead_ns_(index(site.nodes.ranks())),
       gone_(index(site.nodes.ranks())),
-      closed_(index(site.nodes.ranks())) {}
+      closed_(index(site.nodes.ranks())) {
+  for (Link& link : links_) link.echoed_ns = base::now_ns() + kBeginNs;
+}
 
 bool Presence::tell(std::int64_t now_ns) {
   bool any = tell_accusations();
@@ -36,16 +50,23 @@ bool Presence::tell(std::int64_t now_ns) {
   any |= tell_read(Kind::combine);
   // Who has left falls silent, and is given up when what it has sent has had the time to arrive.
   if (now_ns >= next_beat_ns_ && !site_.ended(site_.rank)) {
-    next_beat_ns_ = now_ns + patience_ns_ / kBeats;
-    const std::uint64_t beats =
-        site_.group->control(site_.rank).beats.load(std::memory_order_relaxed);
-    sign_all(beats == beats_ ? Sign::alive : Sign::beat);
-    beats_ = beats;
-    auto& alive = *site_.at<std::uint64_t>(site_.rank, site_.own().alive());
-    // Pairs with the load in watch_neighbours() of the neighbours.
-    HostAccess::store_release(alive, HostAccess::load_acquire(alive) + 1);
+    next_beat_ns_ = now_ns + beat_ns_;
+    tell_beat(now_ns);
   }
   return any;
+}
+
+void Presence::tell_beat(std::int64_t now_ns) {
+  const std::uint64_t beats =
+      site_.group->control(site_.rank).beats.load(std::memory_order_relaxed);
+  sign_all(beats == beats_ ? Sign::alive : Sign::beat);
+  beats_ = beats;
+  for (int node = 0; node < site_.nodes.nodes(); ++node) {
+    if (node != site_.own_node() && !link(node).cut) link(node).beats_ns.push_back(now_ns);
+  }
+  auto& alive = *site_.at<std::uint64_t>(site_.rank, site_.own().alive());
+  // Pairs with the load in watch_neighbours() of the neighbours.
+  HostAccess::store_release(alive, HostAccess::load_acquire(alive) + 1);
 }
 
 bool Presence::tell_read(Kind kind) {
@@ -73,42 +94,49 @@ bool Presence::tell_accusations() {
     }
     accused_[index(peer)] = 1;
     const int node = site_.nodes.node_of(peer);
+    if (link(node).cut) continue;  // Nothing goes there any more.
     postings_.sign(site_.rail_peer(node), Sign::accused, site_.nodes.place_of(peer));
-    ++unheard_[index(node)];
+    ++link(node).unheard;
     postings_.hold(site_.rail_peer(node), true);
     any = true;
   }
   return any;
 }
 
-void Presence::sign_all(Sign sign) {
+void Presence::sign_all(Sign sign, int place) {
   for (int node = 0; node < site_.nodes.nodes(); ++node) {
-    if (node != site_.own_node()) postings_.sign(site_.rail_peer(node), sign);
+    if (node != site_.own_node()) postings_.sign(site_.rail_peer(node), sign, place);
   }
 }
 
-void Presence::take(int source, int sign, std::int64_t now_ns) {
+void Presence::take(const window::RelaySlot& slot, std::int64_t now_ns) {
+  const int source = slot.source;
   heard(source, now_ns);
-  if (sign >= static_cast<int>(Sign::accused)) {
-    const int place = sign - static_cast<int>(Sign::accused);
-    const int reader = site_.neighbours()[index(place)];
-    protocol::accuse<HostAccess>(*site_.at<std::uint64_t>(reader, site_.window.accusation(source)));
-    site_.ring(reader);
-    postings_.sign(source, Sign::heard);
-    return;
-  }
-  switch (static_cast<Sign>(sign)) {
+  const int node = site_.nodes.node_of(source);
+  switch (slot.sign) {
     case Sign::told_dispatch: return count_up(source, site_.window.told(source, Kind::dispatch));
     case Sign::told_combine: return count_up(source, site_.window.told(source, Kind::combine));
-    case Sign::beat: return count_up(source, site_.window.beats(source));
+    case Sign::beat: count_up(source, site_.window.beats(source)); return echo(source);
+    case Sign::alive: return echo(source);
+    case Sign::echo: return take_echo(node, now_ns);
     case Sign::bye: closed_[index(source)] = 1; return;
-    case Sign::heard: {
-      const int node = site_.nodes.node_of(source);
-      if (--unheard_[index(node)] == 0) postings_.hold(source, false);
+    case Sign::heard:
+      if (--link(node).unheard == 0) postings_.hold(source, false);
       return;
+    case Sign::accused: {
+      const int reader = site_.neighbours()[index(slot.place)];
+      auto& word = *site_.at<std::uint64_t>(reader, site_.window.accusation(source));
+      protocol::accuse<HostAccess>(word);
+      site_.ring(reader);
+      return postings_.sign(source, Sign::heard);
     }
-    case Sign::alive:
-    case Sign::accused: return;
+    case Sign::died:
+      for (const int reader : site_.neighbours()) {
+        give_up(site_.nodes.ranks_of(node)[index(slot.place)], reader, kGivenUp);
+      }
+      return;
+    case Sign::absent:
+      return give_up(site_.nodes.ranks_of(node)[index(slot.place)], site_.rank, kGivenUp);
   }
 }
 
@@ -123,36 +151,82 @@ void Presence::count_up(int source, std::size_t offset) {
   }
 }
 
+void Presence::echo(int source) {
+  if (parted_ns_[index(source)] == 0) postings_.sign(source, Sign::echo);
+}
+
+// As many beats as echoes have come, or later ones, were heard there after they were sent here.
+void Presence::take_echo(int node, std::int64_t now_ns) {
+  Link& echoed = link(node);
+  if (echoed.cut || echoed.beats_ns.empty()) return;
+  echoed.echoed_ns = now_ns;
+  // Less a little: clocks do not run alike.
+  echoed.lease_ns = echoed.beats_ns.front() + patience_ns_ - patience_ns_ / 20;
+  echoed.beats_ns.pop_front();
+}
+
+bool Presence::covered(int source, std::int64_t arrived_ns) const noexcept {
+  if (base::mutant(base::Mutant::lease_ignored)) return true;
+  return arrived_ns < links_[index(site_.nodes.node_of(source))].lease_ns;
+}
+
 void Presence::watch(std::int64_t now_ns) {
   if (now_ns < next_watch_ns_) return;
-  next_watch_ns_ = now_ns + patience_ns_ / (2 * kBeats);
-  for (const int source : site_.own().served()) {
-    if (gone_[index(source)] != 0 || now_ns - heard_ns_[index(source)] <= patience_ns_) continue;
-    if (closed_[index(source)] == 0) {
-      base::log_warn("rank {}: rank {} of another node is silent for {:.3f} s: given up",
-                     site_.rank, source,
-                     static_cast<double>(now_ns - heard_ns_[index(source)]) * 1e-9);
-    }
-    mark_gone(source);
-  }
+  next_watch_ns_ = now_ns + beat_ns_ / 2;
+  watch_sources(now_ns);
+  watch_links(now_ns);
   watch_neighbours(now_ns);
-  for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
-    if (site_.nodes.together(peer, site_.rank) || postings_.dropped(peer)) continue;
-    // Pairs with the store in mark_gone() of the rank that serves it.
-    if (HostAccess::load_acquire(*site_.at<std::uint64_t>(site_.rank, site_.window.gone(peer))) ==
-        0) {
-      continue;
+  watch_peers(now_ns);
+}
+
+// Those that this rank serves: it decides for all of its node.
+void Presence::watch_sources(std::int64_t now_ns) {
+  for (const int source : site_.own().served()) {
+    std::int64_t& parted_ns = parted_ns_[index(source)];
+    if (parted_ns < 0) continue;  // Settled.
+    if (parted_ns == 0 && (gone_[index(source)] != 0 || reported_lost(source))) {
+      // Its leases run on for a while, so what it may still be sent stays as it is.
+      parted_ns = now_ns;
+      for (const int reader : site_.neighbours()) give_up(source, reader, kGivenUp);
     }
-    // What was put to it may never leave this rank's memory: nobody waits for that any more.
-    gone_[index(peer)] = 1;
-    postings_.drop(peer);
+    const std::int64_t since_ns = parted_ns == 0 ? heard_ns_[index(source)] : parted_ns;
+    if (now_ns - since_ns <= patience_ns_) continue;
+    if (parted_ns == 0 && closed_[index(source)] == 0) {
+      base::log_warn("rank {}: rank {} of another node is silent for {:.3f} s: given up",
+                     site_.rank, source, static_cast<double>(now_ns - since_ns) * 1e-9);
+    }
+    parted_ns = -1;
+    for (const int reader : site_.neighbours()) give_up(source, reader, kGivenUp | kSettled);
   }
 }
 
-// A neighbour that is frozen: its relay stands still, too.
+bool Presence::reported_lost(int source) const noexcept {
+  const auto neighbours = site_.neighbours();
+  return std::any_of(neighbours.begin(), neighbours.end(), [&](int neighbour) {
+    // Pairs with the store in lost() of the neighbour.
+    return HostAccess::load_acquire(
+               *site_.at<std::uint64_t>(neighbour, site_.layout(neighbour).lost(source))) != 0;
+  });
+}
+
+// Without its rail peer there this rank reaches nobody of a node, and nobody of it reaches this rank.
+void Presence::watch_links(std::int64_t now_ns) {
+  for (int node = 0; node < site_.nodes.nodes(); ++node) {
+    if (node == site_.own_node() || link(node).cut) continue;
+    if (gone_[index(site_.rail_peer(node))] != 0) {
+      cut(node, "its rail peer there is gone");
+    } else if (now_ns - link(node).echoed_ns > patience_ns_) {
+      cut(node, "its rail peer there does not answer");
+    }
+  }
+}
+
+// A neighbour that is frozen: its relay stands still, too. Of one that has ended other nodes learn at
+// once.
 void Presence::watch_neighbours(std::int64_t now_ns) {
   for (const int neighbour : site_.neighbours()) {
     if (neighbour == site_.rank || gone_[index(neighbour)] != 0) continue;
+    tell_death(neighbour, now_ns);
     const auto& layout = site_.layout(neighbour);
     // Pairs with the stores in tell() and of the neighbour.
     const std::uint64_t alive =
@@ -165,31 +239,82 @@ void Presence::watch_neighbours(std::int64_t now_ns) {
     } else if (now_ns - heard_ns_[index(neighbour)] > patience_ns_) {
       base::log_warn("rank {}: rank {} of this node is silent for {:.3f} s: given up", site_.rank,
                      neighbour, static_cast<double>(now_ns - heard_ns_[index(neighbour)]) * 1e-9);
-      gone_[index(neighbour)] = 1;
-      // Pairs with the loads in Site::ended and Waiter::gone.
-      HostAccess::store_release(*site_.at<std::uint64_t>(site_.rank, site_.window.gone(neighbour)),
-                                1);
-      site_.ring(site_.rank);
+      give_up(neighbour, site_.rank, kGivenUp);
     }
   }
 }
 
-void Presence::mark_gone(int source) {
-  gone_[index(source)] = 1;
-  for (const int reader : site_.neighbours()) {
-    // Pairs with the load in Waiter::gone of the reader.
-    HostAccess::store_release(*site_.at<std::uint64_t>(reader, site_.window.gone(source)), 1);
-    site_.ring(reader);
+// After a while: what it has sent before may still be on its way, and signs overtake it.
+void Presence::tell_death(int neighbour, std::int64_t now_ns) {
+  std::int64_t& since_ns = dead_ns_[index(neighbour)];
+  if (since_ns < 0 || !site_.group->is_dead(neighbour)) return;
+  if (since_ns == 0) since_ns = now_ns;
+  if (now_ns - since_ns < patience_ns_ / kDeathsAreToldAfter) return;
+  since_ns = -1;
+  sign_all(Sign::died, site_.nodes.place_of(neighbour));
+}
+
+void Presence::watch_peers(std::int64_t now_ns) {
+  for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
+    if (site_.nodes.together(peer, site_.rank) || postings_.settled(peer)) continue;
+    // Pairs with add_bits in give_up() of this rank and its neighbours.
+    const std::uint64_t how =
+        HostAccess::load_acquire(*site_.at<std::uint64_t>(site_.rank, site_.window.gone(peer)));
+    if (how != 0) {
+      gone_[index(peer)] = 1;
+      postings_.close(peer);
+    }
+    if ((how & kSettled) != 0) postings_.settle(peer);
+    // If the one that decides is gone, too, it gives no leases: what it gave is over by then.
+    const int server = site_.nodes.rail_peer(peer, site_.own_node());
+    if (how == 0 || server == site_.rank || !site_.ended(server)) continue;
+    std::int64_t& parted_ns = parted_ns_[index(peer)];
+    if (parted_ns == 0) parted_ns = now_ns;
+    if (now_ns - parted_ns > 2 * patience_ns_) postings_.settle(peer);
   }
+}
+
+// In the eyes of a rank of this node.
+void Presence::give_up(int rank, int at, std::uint64_t how) {
+  if (at == site_.rank) gone_[index(rank)] = 1;
+  // Pairs with the loads in Waiter::cut_off, Site::ended and watch_peers().
+  HostAccess::add_bits(*site_.at<std::uint64_t>(at, site_.window.gone(rank)), how);
+  site_.ring(at);
+}
+
+void Presence::cut(int node, const char* why) {
+  base::log(ends_well(node) ? base::LogLevel::info : base::LogLevel::warn,
+            "rank {}: nothing goes to or comes from node {}: {}", site_.rank, node, why);
+  link(node).cut = true;
+  link(node).beats_ns.clear();
+  for (const int peer : site_.nodes.ranks_of(node)) {
+    give_up(peer, site_.rank, kGivenUp);
+    postings_.close(peer);
+  }
+}
+
+// Whether no more was to be expected.
+bool Presence::ends_well(int node) const noexcept {
+  return site_.ended(site_.rank) || closed_[index(site_.rail_peer(node))] != 0;
 }
 
 void Presence::lost(int peer) {
   base::log_warn("rank {}: the network has lost rank {}", site_.rank, peer);
-  postings_.drop(peer);
-  gone_[index(peer)] = 1;
-  // Pairs with the load in Waiter::gone of this rank.
-  HostAccess::store_release(*site_.at<std::uint64_t>(site_.rank, site_.window.gone(peer)), 1);
-  site_.ring(site_.rank);
+  postings_.close(peer);
+  // Pairs with the load in reported_lost() of the rank that serves it.
+  HostAccess::store_release(*site_.at<std::uint64_t>(site_.rank, site_.own().lost(peer)), 1);
+  give_up(peer, site_.rank, kGivenUp);
+  next_watch_ns_ = 0;
+}
+
+void Presence::give_up_all(const char* why) {
+  for (const int source : site_.own().served()) {
+    for (const int reader : site_.neighbours()) give_up(source, reader, kGivenUp);
+  }
+  for (int node = 0; node < site_.nodes.nodes(); ++node) {
+    if (node != site_.own_node() && !link(node).cut) cut(node, why);
+  }
+  next_watch_ns_ = 0;
 }
 
 void Presence::say_goodbye() {

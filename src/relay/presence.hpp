@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "relay/postings.hpp"
@@ -11,55 +12,88 @@
 
 namespace sluice::relay {
 
-/// The words that ranks of different nodes write into each other's lanes, carried by signs: what they
-/// have read, whom they have given up, that they live. Signs have no memory and may overtake each
-/// other: those that say 'one more' are counted, the others say the same whenever they come.
+/// Who is there. The words that ranks of different nodes write into each other's lanes are carried by
+/// signs: what they have read, whom they have given up, that they live. Signs have no memory and may
+/// overtake each other: those that say 'one more' are counted, the others say the same whenever they
+/// come. Every rank sends them to its rail peer on each node, which writes them into the lanes of all
+/// ranks there.
 ///
-/// Every rank sends them to its rail peer on each node, which writes them into the lanes of all ranks
-/// there. A source of which nothing is heard is marked as gone in all of them.
+/// **Leases** (docs/relay.md). The rank that serves a source here, and it alone, decides that the ranks
+/// of this node overwrite what the source may still be sent: when it has heard nothing for `patience`.
+/// It answers every beat with an echo. So a rank whose n-th beat was echoed knows that until `patience`
+/// after it sent that beat nothing was overwritten, and takes what has arrived by then; what arrives
+/// later waits for the echo of a later beat, however long this rank, or the network, stood still.
 class Presence {
  public:
   Presence(const Site& site, Postings& postings, std::chrono::nanoseconds patience);
 
   /// Sends what is new; whether anything is.
   bool tell(std::int64_t now_ns);
-  /// Looks for sources that have fallen silent, and drops what was to be put to ranks that are gone.
+  /// Looks for ranks that have fallen silent, and closes the way to those that are gone.
   void watch(std::int64_t now_ns);
   /// A sign has come.
-  void take(int source, int sign, std::int64_t now_ns);
+  void take(const window::RelaySlot& slot, std::int64_t now_ns);
   /// Something else of the source has come.
   void heard(int source, std::int64_t now_ns) noexcept { heard_ns_[index(source)] = now_ns; }
-  /// Whether the source was given up: nothing of it counts any more.
-  bool gone(int source) const noexcept { return gone_[index(source)] != 0; }
+  /// Whether the rank was given up: nothing of it counts any more.
+  bool gone(int rank) const noexcept { return gone_[index(rank)] != 0; }
+  /// Whether what had arrived of the source by then is what it has sent.
+  bool covered(int source, std::int64_t arrived_ns) const noexcept;
   /// The endpoint has lost the peer.
   void lost(int peer);
+  /// This rank can no longer be relied upon: it gives all other nodes up.
+  void give_up_all(const char* why);
 
   void say_goodbye();
   /// Whether every rank of another node has closed, or is gone.
   bool all_closed() const noexcept;
 
  private:
+  /// To the rail peer on another node.
+  struct Link {
+    std::deque<std::int64_t> beats_ns;  // When those that are not echoed yet were sent.
+    std::int64_t echoed_ns = 0;         // When the last echo came.
+    std::int64_t lease_ns = 0;          // What has arrived by then is good.
+    int unheard = 0;                    // Accusations that are not known to have been passed on.
+    bool cut = false;
+  };
+
   static std::size_t index(int value) noexcept { return static_cast<std::size_t>(value); }
+  Link& link(int node) noexcept { return links_[index(node)]; }
   bool tell_read(protocol::Kind kind);
   bool tell_accusations();
-  void sign_all(window::Sign sign);
+  void tell_beat(std::int64_t now_ns);
+  void tell_death(int neighbour, std::int64_t now_ns);
+  void sign_all(window::Sign sign, int place = 0);
   void count_up(int source, std::size_t offset);
+  void echo(int source);
+  void take_echo(int node, std::int64_t now_ns);
+
+  void watch_sources(std::int64_t now_ns);
+  void watch_links(std::int64_t now_ns);
   void watch_neighbours(std::int64_t now_ns);
-  void mark_gone(int source);
+  void watch_peers(std::int64_t now_ns);
+  bool reported_lost(int source) const noexcept;
+  void give_up(int rank, int at, std::uint64_t how);
+  void cut(int node, const char* why);
+  bool ends_well(int node) const noexcept;
 
   const Site& site_;
   Postings& postings_;
-  std::int64_t patience_ns_;
+  const std::int64_t patience_ns_;
+  const std::int64_t beat_ns_;
   std::int64_t next_beat_ns_ = 0;
   std::int64_t next_watch_ns_ = 0;
   std::uint64_t beats_ = 0;  // of this rank, as last told
   std::array<std::uint64_t, protocol::kKinds> told_{};
-  std::vector<std::uint8_t> accused_;  // [R] by this rank, and said so
-  std::vector<int> unheard_;  // [nodes] accusations that are not known to have been passed on
-  std::vector<std::int64_t> heard_ns_;  // [R]
-  std::vector<std::uint64_t> alive_;    // [R] of neighbours, as last seen
-  std::vector<std::uint8_t> gone_;      // [R]
-  std::vector<std::uint8_t> closed_;    // [R]
+  std::vector<Link> links_;              // [nodes]
+  std::vector<std::uint8_t> accused_;    // [R] by this rank, and said so
+  std::vector<std::int64_t> heard_ns_;   // [R]
+  std::vector<std::int64_t> parted_ns_;  // [R] since when a source gets no echoes; 0: it does
+  std::vector<std::uint64_t> alive_;     // [R] of neighbours, as last seen
+  std::vector<std::int64_t> dead_ns_;    // [R] since when a neighbour is dead; -1: that was told
+  std::vector<std::uint8_t> gone_;       // [R]
+  std::vector<std::uint8_t> closed_;     // [R]
 };
 
 }  // namespace sluice::relay

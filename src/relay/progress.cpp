@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/deadline.hpp"
+#include "base/test_point.hpp"
 #include "protocol/host_access.hpp"
 #include "transport/message.hpp"
 
@@ -16,6 +17,7 @@ Progress::Progress(const Site& site, transport::Endpoint& endpoint,
                    std::chrono::nanoseconds patience)
     : site_(site),
       endpoint_(endpoint),
+      patience_ns_(patience.count()),
       postings_(endpoint, site),
       outbox_(site, postings_),
       sums_(site, postings_),
@@ -24,7 +26,13 @@ Progress::Progress(const Site& site, transport::Endpoint& endpoint,
 
 bool Progress::step() {
   const std::int64_t now_ns = base::now_ns();
-  bool any = poll(now_ns);
+  // Its neighbours may have given it up by now, and then give no leases in its name any more.
+  if (stepped_ns_ != 0 && now_ns - stepped_ns_ > patience_ns_) {
+    presence_.give_up_all("this rank stood still for too long");
+  }
+  stepped_ns_ = now_ns;
+  base::test_point(base::TestPoint::progress, site_.rank);
+  bool any = poll();
   // Accusations before what was published after them.
   any |= presence_.tell(now_ns);
   any |= outbox_.take();
@@ -35,9 +43,11 @@ bool Progress::step() {
   return any;
 }
 
-bool Progress::poll(std::int64_t now_ns) {
+bool Progress::poll() {
   std::array<transport::Event, 64> events;
   const std::size_t count = endpoint_.poll(events);
+  // Taken after it: whatever is here now had arrived by then.
+  const std::int64_t now_ns = base::now_ns();
   for (std::size_t i = 0; i < count; ++i) {
     const transport::Event& event = events[i];
     switch (event.kind) {
@@ -49,16 +59,30 @@ bool Progress::poll(std::int64_t now_ns) {
         const window::RelaySlot slot = site_.own().slot(number);
         endpoint_.took(slot.source, 1);
         if (slot.what == window::RelaySlot::What::sign) {
-          presence_.take(slot.source, slot.index, now_ns);
-        } else if (!presence_.gone(slot.source)) {
+          presence_.take(slot, now_ns);
+        } else {
           presence_.heard(slot.source, now_ns);
-          inbox_.chunk(event.immediate);
+          doubtful_.push_back({slot.source, event.immediate, now_ns});
         }
         break;
       }
     }
   }
+  if (!doubtful_.empty()) take_chunks();
   return count > 0;
+}
+
+void Progress::take_chunks() {
+  std::size_t left = 0;
+  for (const Doubtful& chunk : doubtful_) {
+    if (presence_.gone(chunk.source)) continue;
+    if (presence_.covered(chunk.source, chunk.arrived_ns)) {
+      inbox_.chunk(chunk.immediate);
+    } else {
+      doubtful_[left++] = chunk;
+    }
+  }
+  doubtful_.resize(left);
 }
 
 void Progress::tell_flushed() {

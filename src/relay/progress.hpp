@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <vector>
 
 #include "relay/inbox.hpp"
 #include "relay/node_sums.hpp"
@@ -23,16 +24,29 @@ class Progress {
   bool step();
   /// This rank makes no more calls.
   void close() { presence_.say_goodbye(); }
+  /// The thread ends before its time.
+  void fail() { presence_.give_up_all("its progress thread has failed"); }
   /// After close(): whether nobody needs this rank any more.
   bool finished() const noexcept;
 
  private:
-  bool poll(std::int64_t now_ns);
+  bool poll();
+  void take_chunks();
   void tell_flushed();
   void tell_flushed(protocol::Kind kind, std::uint64_t posted);
 
+  /// A chunk that has arrived, but is not known to be what its source has sent.
+  struct Doubtful {
+    int source;
+    std::uint32_t immediate;
+    std::int64_t arrived_ns;
+  };
+
   const Site& site_;
   transport::Endpoint& endpoint_;
+  const std::int64_t patience_ns_;
+  std::int64_t stepped_ns_ = 0;
+  std::vector<Doubtful> doubtful_;
   Postings postings_;
   Outbox outbox_;
   NodeSums sums_;

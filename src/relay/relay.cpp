@@ -117,6 +117,7 @@ struct Relay::Thread {
   Status connect(base::Deadline deadline);
   void run();
   void serve();
+  void serve(Progress& progress);
 
   Site site;
   std::unique_ptr<transport::Endpoint> endpoint;  // Uses the site's memory: destroyed before it.
@@ -141,6 +142,10 @@ class Lingering {
   }
   void join() {
     const std::lock_guard lock(mutex_);
+    for (auto& each : threads_) {
+      // A forked child has not its parent's threads, but shares the descriptors of their endpoints.
+      if (each->process.forked()) static_cast<void>(each.release());
+    }
     threads_.clear();
   }
 
@@ -185,7 +190,13 @@ Status Relay::Thread::connect(base::Deadline deadline) {
 
 void Relay::Thread::run() {
   const numeric::FloatEnvironment floats;
-  serve();
+  try {
+    serve();
+  } catch (const std::exception& error) {  // Memory that is not to be had.
+    base::log_error("rank {}: its progress thread ends: {}", site.rank, error.what());
+    // The engine still wakes it.
+    while (!closing.load(std::memory_order_acquire)) std::this_thread::sleep_for(kNap);
+  }
   // Pairs with the load in Waiter::cut_off of the neighbours.
   protocol::HostAccess::store_release(*site.at<std::uint64_t>(site.rank, site.own().closed()),
                                       kRelayEnded);
@@ -198,6 +209,15 @@ void Relay::Thread::run() {
 
 void Relay::Thread::serve() {
   Progress progress(site, *endpoint, patience);
+  try {
+    serve(progress);
+  } catch (const std::exception&) {
+    progress.fail();
+    throw;
+  }
+}
+
+void Relay::Thread::serve(Progress& progress) {
   std::int64_t eager_until_ns = 0;
   std::int64_t end_ns = 0;
   for (;;) {
@@ -262,6 +282,10 @@ bool Relay::flushed(protocol::Kind kind, std::uint64_t epoch) const noexcept {
   // Pairs with the store in Progress::tell_flushed.
   return protocol::HostAccess::load_acquire(
              *site.at<std::uint64_t>(site.rank, site.own().flushed(kind))) >= epoch;
+}
+
+std::chrono::nanoseconds Relay::patience() const noexcept {
+  return thread_->patience;
 }
 
 std::int64_t Relay::bytes_put(int peer) const noexcept {

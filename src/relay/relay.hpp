@@ -42,6 +42,8 @@ class Relay {
   void publish(protocol::CellKind kind, std::uint64_t epoch) noexcept;
   /// Whether nothing of the operation is still to be read from this rank's memory by the network.
   bool flushed(protocol::Kind kind, std::uint64_t epoch) const noexcept;
+  /// After so long a silence a rank of another node is given up.
+  std::chrono::nanoseconds patience() const noexcept;
   /// By now; 0 for ranks of this node.
   std::int64_t bytes_put(int peer) const noexcept;
   /// The engine has told its peers something.

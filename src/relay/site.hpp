@@ -28,6 +28,9 @@ struct Memory {
 /// What RelayLayout::closed says of a rank's relay.
 inline constexpr std::uint64_t kRelayClosed = 1;  // Its communicator is closed; it still works.
 inline constexpr std::uint64_t kRelayEnded = 2;
+/// What WindowLayout::gone says of a rank.
+inline constexpr std::uint64_t kGivenUp = 1;  // Nothing more of it counts, and nothing goes to it.
+inline constexpr std::uint64_t kSettled = 2;  // What may still be on its way to it is lost.
 /// The regions of every endpoint, in this order.
 inline constexpr int kWindowRegion = 0;
 inline constexpr int kHeapRegion = 1;
@@ -72,7 +75,7 @@ struct Site {
     return group->is_dead(neighbour) ||
            group->control(neighbour).state.load(std::memory_order_acquire) ==
                static_cast<std::uint32_t>(memory::RankState::left) ||
-           // Pairs with the store in Presence::watch_neighbours.
+           // Pairs with add_bits in Presence::give_up.
            protocol::HostAccess::load_acquire(*at<std::uint64_t>(rank, window.gone(neighbour))) !=
                0;
   }

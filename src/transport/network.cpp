@@ -128,6 +128,7 @@ Result<std::shared_ptr<Network>> network_of(const Environment& environment) {
     }
     network->patience = std::chrono::milliseconds(patience_ms);
   }
+  if (const NetworkHook hook = network_hook.load(std::memory_order_relaxed)) return hook(network);
   return network;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -21,13 +22,17 @@ class Network {
   virtual Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting) = 0;
 
   /// A rank of another node of which nothing was heard for so long is given up. Every rank sends a
-  /// sign of life ten times as often.
-  std::chrono::nanoseconds patience = std::chrono::seconds(1);
+  /// sign of life ten times as often, or every 100 ms.
+  std::chrono::nanoseconds patience = std::chrono::milliseconds(900);
 };
 
 /// Each meeting gets a fabric, seeded anew from `adversity.seed`.
 std::shared_ptr<Network> memory_network(const Adversity& adversity);
 std::shared_ptr<Network> libfabric_network(const LibfabricSettings& settings);
+
+/// Null, but in tests: what worlds get in the place of their network.
+using NetworkHook = std::shared_ptr<Network> (*)(std::shared_ptr<Network> network);
+inline std::atomic<NetworkHook> network_hook{nullptr};
 
 /// As SLUICE_NETWORK and its like say.
 Result<std::shared_ptr<Network>> network_of(const base::Environment& environment);

@@ -2,6 +2,13 @@
 #include "window/relay_layout.hpp"
 
 namespace sluice::window {
+namespace {
+
+// accused, died, absent
+constexpr int kSignsOfOneRank =
+    static_cast<int>(Sign::absent) - static_cast<int>(Sign::accused) + 1;
+
+}  // namespace
 
 RelayLayout::RelayLayout(const WindowLayout& window, const routing::NodeMap& nodes, int rank,
                          int group_rows)
@@ -24,6 +31,7 @@ RelayLayout::RelayLayout(const WindowLayout& window, const routing::NodeMap& nod
     remote_rank_[at(peer)] = static_cast<int>(remotes_.size());
     remotes_.push_back(peer);
   }
+  places_ = static_cast<int>(largest_node);
   const std::size_t top_k = at(window.shape().top_k);
   const std::size_t served = served_.size();
   const std::size_t remotes = remotes_.size();
@@ -53,7 +61,7 @@ RelayLayout::RelayLayout(const WindowLayout& window, const routing::NodeMap& nod
   };
   const std::size_t combine_rows = at(window.combine_slots()) * window.combine_row_stride();
   words_ = take((protocol::kCellKinds + protocol::kKinds + 2) * kLineBytes +
-                2 * at(nodes.ranks()) * sizeof(std::uint64_t));
+                3 * at(nodes.ranks()) * sizeof(std::uint64_t));
   out_heads_ = take(other_nodes * 2 * at(banks_) * head_);
   answers_ = take(remotes * at(banks_) * answer_);
   answer_rows_ = take(remotes * at(answer_depth_) * combine_rows);
@@ -62,15 +70,15 @@ RelayLayout::RelayLayout(const WindowLayout& window, const routing::NodeMap& nod
   in_heads_ = take(served * 2 * at(banks_) * head_);
   landed_ = take(served * at(dispatch_depth_) * kLineBytes);
   dispatch_rows_ = take(served * at(dispatch_depth_) * at(tokens_) * window.dispatch_row_stride());
-  answer_heads_ = take(remotes * at(banks_) * answer_head_);
+  answer_heads_ = take(remotes * 2 * at(banks_) * answer_head_);
   answer_landing_ =
       take(window.shape().combine_stages == 0 ? 0 : remotes * at(answer_depth_) * combine_rows);
   bytes_ = round_up(end, kPageBytes);
 
-  heads_at_ = static_cast<int>(Sign::accused) + static_cast<int>(nodes.ranks_of(own_node_).size());
+  heads_at_ = static_cast<int>(Sign::accused) + kSignsOfOneRank * places_;
   rows_at_ = heads_at_ + 2 * banks_;
   answers_at_ = rows_at_ + dispatch_depth_ * groups(tokens_);
-  answer_rows_at_ = answers_at_ + banks_;
+  answer_rows_at_ = answers_at_ + 2 * banks_;
   block_ = answer_rows_at_ + answer_depth_ * groups(window.combine_slots());
 }
 
@@ -80,7 +88,9 @@ RelayLayout::Slot RelayLayout::slot(int number) const noexcept {
   const int place = number % block_;
   if (place < heads_at_) {
     slot.what = Slot::What::sign;
-    slot.index = place;
+    const int first = static_cast<int>(Sign::accused);
+    slot.sign = static_cast<Sign>(place < first ? place : first + (place - first) / places_);
+    slot.place = place < first ? 0 : (place - first) % places_;
   } else if (place < rows_at_) {
     slot.what = Slot::What::head;
     slot.index = place - heads_at_;
@@ -89,8 +99,9 @@ RelayLayout::Slot RelayLayout::slot(int number) const noexcept {
     slot.stage = (place - rows_at_) / groups(tokens_);
     slot.group = (place - rows_at_) % groups(tokens_);
   } else if (place < answer_rows_at_) {
-    slot.what = Slot::What::answer;
-    slot.index = place - answers_at_;
+    const bool sums = place >= answers_at_ + banks_;
+    slot.what = sums ? Slot::What::sums : Slot::What::answer;
+    slot.index = (place - answers_at_) % banks_;
   } else {
     slot.what = Slot::What::answer_rows;
     slot.stage = (place - answer_rows_at_) / groups(window_.combine_slots());

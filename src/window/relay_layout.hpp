@@ -47,7 +47,8 @@ struct AnswerHead {
   std::int32_t slots = 0;  ///< Rows are numbered up to it: records, or tokens in sums of nodes.
   std::int32_t contents = 0;
   std::uint32_t row_bytes = 0;
-  std::uint32_t by_node = 0;  ///< To be added to what others of its node answer.
+  std::uint32_t by_node = 0;     ///< To be added to what others of its node answer.
+  std::uint32_t cells_only = 0;  ///< No rows come, nor masks.
 };
 inline constexpr std::size_t kAnswerHeadBytes = kLineBytes;
 static_assert(sizeof(AnswerHead) <= kAnswerHeadBytes);
@@ -56,19 +57,25 @@ static_assert(sizeof(AnswerHead) <= kAnswerHeadBytes);
 enum class Sign : std::uint8_t {
   told_dispatch,  ///< One more dispatch was read.
   told_combine,
-  beat,     ///< The rank waits, or has ended a half.
-  alive,    ///< Its progress thread runs.
-  heard,    ///< An accusation has been passed on.
-  bye,      ///< It has closed its communicator.
-  accused,  ///< Sign accused + i: the sender has given up rank i of the receiver's node.
+  beat,   ///< The rank waits, or has ended a half.
+  alive,  ///< Its progress thread runs.
+  echo,   ///< One more beat, or sign that it is alive, has come from the receiver.
+  heard,  ///< An accusation has been passed on.
+  bye,    ///< It has closed its communicator.
+  // The others are said of one rank of a node.
+  accused,  ///< Of the receiver's node: the sender has given it up.
+  died,     ///< Of the sender's node: its process has ended.
+  absent,   ///< Of the sender's node: it is in none of the sums that the sender will form.
 };
 
 /// A message's slot at its receiver, taken apart.
 struct RelaySlot {
-  enum class What : std::uint8_t { sign, head, rows, answer, answer_rows };
+  enum class What : std::uint8_t { sign, head, rows, answer, sums, answer_rows };
   int source = -1;
   What what = What::sign;
-  int index = 0;  ///< sign: which; head: kind x B + bank; answer: bank
+  Sign sign = Sign::alive;
+  int place = 0;  ///< sign: of the rank on its node
+  int index = 0;  ///< head: kind x B + bank; answer, sums: bank
   int stage = 0;
   int group = 0;
 };
@@ -123,6 +130,10 @@ class RelayLayout {
   std::size_t bytes_put(int peer) const noexcept {
     return accusation(peer) + at(ranks_) * sizeof(std::uint64_t);
   }
+  /// Whether this rank's endpoint has lost the peer.
+  std::size_t lost(int peer) const noexcept {
+    return bytes_put(peer) + at(ranks_) * sizeof(std::uint64_t);
+  }
 
   /// `weights`: of a combine, else of a dispatch.
   std::size_t out_head(int node, bool weights, int bank) const noexcept {
@@ -173,8 +184,10 @@ class RelayLayout {
   std::size_t sum_masks() const noexcept { return sum_masks_; }
   std::size_t sum_weights() const noexcept { return sum_weights_; }
 
-  std::size_t answer_head(int source, int bank) const noexcept {
-    return answer_heads_ + (at(remote_rank(source)) * at(banks_) + at(bank)) * answer_head_;
+  /// `sums`: of its node, else of the source alone.
+  std::size_t answer_head(int source, bool sums, int bank) const noexcept {
+    return answer_heads_ +
+           ((at(remote_rank(source)) * 2 + at(sums)) * at(banks_) + at(bank)) * answer_head_;
   }
   /// Where row `slot` of what `source` answers arrives.
   std::size_t answer_landing(int source, std::uint64_t epoch, int slot) const noexcept {
@@ -192,7 +205,9 @@ class RelayLayout {
   int first_slot(int source) const noexcept { return block(source); }
   int slots_per_source() const noexcept { return block_; }
   int sign_slot(int source, Sign sign, int place = 0) const noexcept {
-    return block(source) + static_cast<int>(sign) + place;
+    const int kinds = static_cast<int>(sign) - static_cast<int>(Sign::accused);
+    if (kinds < 0) return block(source) + static_cast<int>(sign);
+    return block(source) + static_cast<int>(Sign::accused) + kinds * places_ + place;
   }
   int head_slot(int source, bool weights, int bank) const noexcept {
     return block(source) + heads_at_ + (weights ? banks_ : 0) + bank;
@@ -200,8 +215,8 @@ class RelayLayout {
   int rows_slot(int source, int stage, int group) const noexcept {
     return block(source) + rows_at_ + stage * groups(tokens_) + group;
   }
-  int answer_slot(int source, int bank) const noexcept {
-    return block(source) + answers_at_ + bank;
+  int answer_slot(int source, bool sums, int bank) const noexcept {
+    return block(source) + answers_at_ + (sums ? banks_ : 0) + bank;
   }
   int answer_rows_slot(int source, int stage, int group) const noexcept {
     return block(source) + answer_rows_at_ + stage * groups(window_.combine_slots()) + group;
@@ -229,6 +244,7 @@ class RelayLayout {
   int dispatch_depth_ = 0;
   int answer_depth_ = 0;
   int own_node_ = 0;
+  int places_ = 0;  // ranks of the largest node
   std::vector<int> served_;
   std::vector<int> service_;      // [R] place among served_, or -1
   std::vector<int> remotes_;      // ranks of other nodes

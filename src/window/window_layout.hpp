@@ -77,7 +77,8 @@ class WindowLayout {
     return lane(peer) + index(protocol::kKinds) * kLineBytes;
   }
   /// In worlds of several nodes, beside its accusation: the beats of a rank of another node, and
-  /// whether a rank is gone. Written by who serves it here, and by this rank's relay.
+  /// whether a rank is gone (relay::kGivenUp, kSettled). Written by who serves it here, and by this
+  /// rank's relay.
   constexpr std::size_t beats(int peer) const noexcept {
     return accusation(peer) + sizeof(std::uint64_t);
   }

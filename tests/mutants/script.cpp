@@ -8,7 +8,7 @@
 namespace sluice::mutants {
 namespace {
 
-constexpr std::size_t kPoints = 8;
+constexpr std::size_t kPoints = static_cast<std::size_t>(base::TestPoint::progress) + 1;
 constexpr std::size_t kRanks = 4;
 
 std::array<std::array<std::array<std::atomic<int>, kRanks + 1>, kRanks>, kPoints> counts;

@@ -21,17 +21,28 @@ using base::TestPoint;
 using protocol::HostAccess;
 using protocol::Kind;
 
-// Combine cells of ranks that send weights cells, too.
-constexpr std::uint32_t kWithWeights =
-    protocol::cell_flags::kGivenWeights | protocol::cell_flags::kRefused;
-
 const char* name_of(Kind kind) noexcept {
   return kind == Kind::dispatch ? "dispatch" : "combine";
 }
 
+constexpr std::int64_t kFlushSleepNs = 20'000'000;
+
 // What an operation overwrites is this many operations old.
 int reuse_depth(const Context& context) noexcept {
   return context.throughput() ? context.config.window.dispatch_stages : context.config.window.banks;
+}
+
+// A rank of another node through which this one sends there takes that node with it: nobody there would
+// tell any more when what this rank sends has come.
+void accuse(Context& context, int peer) noexcept {
+  protocol::accuse<HostAccess>(context.lanes.accusation_out(peer));
+  if (context.together(peer)) return;
+  const int node = context.nodes().node_of(peer);
+  if (context.nodes().rail_peer(context.rank(), node) != peer) return;
+  for (const int rank : context.nodes().ranks_of(node)) {
+    context.suspects.suspect(rank);
+    protocol::accuse<HostAccess>(context.lanes.accusation_out(rank));
+  }
 }
 
 template <typename Ready>
@@ -47,7 +58,7 @@ RankSet await(Context& context, const Exchange& exchange, const char* what, cons
       protocol::await(waiter, context.suspects, awaited, context.ranks(), ready);
   for (int peer = 0; peer < context.ranks(); ++peer) {
     // Before anything that the peer may still be pulling is reused; see look_back().
-    if (missing.contains(peer)) protocol::accuse<HostAccess>(context.lanes.accusation_out(peer));
+    if (missing.contains(peer)) accuse(context, peer);
   }
   if (!missing.empty() && context.relay != nullptr) context.relay->wake();
   *exchange.wait_ns += base::now_ns() - start_ns;
@@ -89,13 +100,36 @@ bool all_told(const Context& context, Kind kind, std::uint64_t epoch) noexcept {
   for (int peer = 0; peer < context.ranks(); ++peer) {
     if (peers.contains(peer) && !has_told(context, kind, peer, epoch)) return false;
   }
-  return true;
+  return context.relay == nullptr || context.relay->flushed(kind, epoch);
+}
+
+// Also what went to ranks of other nodes that are all given up by now may still be read from here: they
+// live, and find out by what they read whether they were given up. The relay sees to it that this ends.
+void await_flushed(Context& context, const Exchange& exchange, std::uint64_t epoch) {
+  if (context.relay == nullptr || context.relay->flushed(exchange.kind, epoch)) return;
+  const std::int64_t start_ns = base::now_ns();
+  memory::Sleeper sleeper(context.group->control(context.rank()).doorbell);
+  const base::Deadline deadline = base::Deadline::after(exchange.timeout);
+  const std::int64_t least_ns = 4 * context.relay->patience().count();
+  for (;;) {
+    sleeper.prepare();
+    if (context.relay->flushed(exchange.kind, epoch)) break;
+    if (deadline.expired() && base::now_ns() - start_ns > least_ns) {
+      base::log_error("rank {}: what {} {} has sent to other nodes is still being read",
+                      context.rank(), name_of(exchange.kind), epoch);
+      break;
+    }
+    beat(*context.group);
+    sleeper.sleep(kFlushSleepNs);
+  }
+  *exchange.wait_ns += base::now_ns() - start_ns;
 }
 
 // Waits until every peer has told that it has read `epoch`.
 void await_told(Context& context, const Exchange& exchange, std::uint64_t epoch, const char* what) {
   await(context, exchange, what, active_peers(context),
         [&](int peer) { return has_told(context, exchange.kind, peer, epoch); });
+  await_flushed(context, exchange, epoch);
 }
 
 }  // namespace
@@ -148,7 +182,7 @@ RankSet await_cells(Context& context, const Exchange& exchange, protocol::CellKi
     // before them.
     const protocol::Cell& answer = context.lanes.cell_in(peer, protocol::CellKind::combine, bank);
     return protocol::arrived<HostAccess>(answer, exchange.epoch) &&
-           (answer.content.flags & kWithWeights) == 0;
+           (answer.content.flags & protocol::cell_flags::kWithWeights) == 0;
   });
   for (int peer = 0; peer < context.ranks(); ++peer) {
     if (!all.contains(peer)) missing.insert(peer);
@@ -167,7 +201,7 @@ bool sends_more(const Context& context, const Exchange& exchange, int source) no
       source, dispatch ? protocol::CellKind::dispatch : protocol::CellKind::combine, bank);
   if (!protocol::arrived<HostAccess>(cell, exchange.epoch)) return false;
   const std::uint32_t flags = cell.content.flags;
-  if (!dispatch) return (flags & kWithWeights) != 0;
+  if (!dispatch) return (flags & protocol::cell_flags::kWithWeights) != 0;
   return (flags & (protocol::cell_flags::kRefused | protocol::cell_flags::kNoRows)) == 0;
 }
 
@@ -222,7 +256,7 @@ RankSet look_back(Context& context, const RankSet& sources) {
     if (!protocol::accused<HostAccess>(context.lanes.accusation_in(source))) continue;
     lost.insert(source);
     context.suspects.suspect(source);
-    protocol::accuse<HostAccess>(context.lanes.accusation_out(source));
+    accuse(context, source);
     base::log_warn("rank {}: gave up rank {}: it has given this rank up while its rows were read",
                    context.rank(), source);
   }

@@ -75,6 +75,7 @@ std::vector<Region> regions_of(const Case& c, const RelayLayout& layout, int ran
   for (int peer = 0; peer < c.nodes.ranks(); ++peer) {
     add(layout.accusation(peer), 8);
     add(layout.bytes_put(peer), 8);
+    add(layout.lost(peer), 8);
     if (c.nodes.together(peer, rank)) continue;
     for (int bank = 0; bank < shape.banks; ++bank) {
       const std::size_t answer = layout.answer(peer, bank);
@@ -83,9 +84,11 @@ std::vector<Region> regions_of(const Case& c, const RelayLayout& layout, int ran
       add(answer + layout.answer_tokens(), tokens * 4);
       add(answer + layout.answer_masks(), masks);
       add(answer + layout.answer_weights(), weights);
-      add(layout.answer_head(peer, bank),
-          kAnswerHeadBytes +
-              c.nodes.ranks_of(c.nodes.node_of(peer)).size() * sizeof(protocol::Cell));
+      for (const bool sums : {false, true}) {
+        add(layout.answer_head(peer, sums, bank),
+            kAnswerHeadBytes +
+                c.nodes.ranks_of(c.nodes.node_of(peer)).size() * sizeof(protocol::Cell));
+      }
     }
     for (int stage = 0; stage < layout.answer_depth(); ++stage) {
       for (int slot = 0; slot < c.window.combine_slots(); ++slot) {
@@ -161,17 +164,29 @@ TEST(RelayLayout, SlotsTellWhatTheyAre) {
       const WindowShape& shape = c.window.shape();
       for (int source = 0; source < c.nodes.ranks(); ++source) {
         if (c.nodes.together(source, rank)) continue;
-        const int neighbours = static_cast<int>(c.nodes.ranks_of(c.nodes.node_of(rank)).size());
-        for (int sign = 0; sign < static_cast<int>(Sign::accused) + neighbours; ++sign) {
-          const int place = std::max(0, sign - static_cast<int>(Sign::accused));
-          expect(layout.sign_slot(source, static_cast<Sign>(sign - place), place), source,
-                 What::sign, sign, 0, 0);
+        const auto expect_sign = [&](Sign sign, int place) {
+          const int slot = layout.sign_slot(source, sign, place);
+          expect(slot, source, What::sign, 0, 0, 0);
+          EXPECT_EQ(layout.slot(slot).sign, sign);
+          EXPECT_EQ(layout.slot(slot).place, place);
+        };
+        for (int sign = 0; sign < static_cast<int>(Sign::accused); ++sign) {
+          expect_sign(static_cast<Sign>(sign), 0);
+        }
+        const auto ranks_with = [&](int of) {
+          return static_cast<int>(c.nodes.ranks_of(c.nodes.node_of(of)).size());
+        };
+        for (int place = 0; place < ranks_with(rank); ++place) expect_sign(Sign::accused, place);
+        for (int place = 0; place < ranks_with(source); ++place) {
+          expect_sign(Sign::died, place);
+          expect_sign(Sign::absent, place);
         }
         for (int bank = 0; bank < shape.banks; ++bank) {
           expect(layout.head_slot(source, false, bank), source, What::head, bank, 0, 0);
           expect(layout.head_slot(source, true, bank), source, What::head, shape.banks + bank, 0,
                  0);
-          expect(layout.answer_slot(source, bank), source, What::answer, bank, 0, 0);
+          expect(layout.answer_slot(source, false, bank), source, What::answer, bank, 0, 0);
+          expect(layout.answer_slot(source, true, bank), source, What::sums, bank, 0, 0);
         }
         for (int stage = 0; stage < layout.dispatch_depth(); ++stage) {
           for (int group = 0; group < layout.groups(shape.tokens); ++group) {

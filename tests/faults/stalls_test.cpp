@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+//
+// Ranks on two nodes, as threads, of which one falls silent for longer than the patience, and comes back;
+// or whose network loses what it carries. Nobody takes rows of one operation for those of another, and
+// nobody needs the deadline.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "faults/echo_round.hpp"
+#include "support/run_ranks.hpp"
+#include "support/scripted_network.hpp"
+
+namespace sluice::faults {
+namespace {
+
+using Moment = EchoRound::Moment;
+
+constexpr int kRanks = 4;
+constexpr int kRounds = 16;
+constexpr int kFaultyRound = 5;
+// So many rounds later all memory that was in use then has been used again.
+constexpr int kRoundsApart = 7;
+
+class OfTwoNodes : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    ::setenv("SLUICE_TEST_NODE_SIZE", "2", 1);
+    ::setenv("SLUICE_NETWORK", "memory", 1);
+    ::setenv("SLUICE_NETWORK_PATIENCE_MS", "300", 1);
+  }
+  void TearDown() override {
+    for (const char* name :
+         {"SLUICE_TEST_NODE_SIZE", "SLUICE_NETWORK", "SLUICE_NETWORK_PATIENCE_MS"})
+      ::unsetenv(name);
+  }
+
+  bool others_are_ahead() const {
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (rank != GetParam() &&
+          round_of_[static_cast<std::size_t>(rank)] < kFaultyRound + kRoundsApart)
+        return false;
+    }
+    return true;
+  }
+  bool under_way() const { return struck_; }
+  bool near_the_fault(int rank) const {
+    return round_of_[static_cast<std::size_t>(rank)] >= kFaultyRound;
+  }
+
+  /// Of the victim: when its fault begins.
+  Moment when_ = Moment::idle;
+  /// Ranks that must have named it by the end.
+  RankSet witnesses_;
+
+  void run() {
+    const int victim = GetParam();
+    const auto body = [&](World& world, support::Findings& findings) {
+      const int rank = world.rank();
+      auto made = Communicator::create(world, EchoRound::shape(kRanks), EchoRound::options());
+      if (!made.ok()) return findings.add("create: " + made.status().to_string());
+      EchoRound rounds(*made, findings);
+      RankSet missing;
+      for (int round = 0; round < kRounds; ++round) {
+        round_of_[static_cast<std::size_t>(rank)] = round;
+        const EchoRound::Outcome seen = rounds.run(round, [&](Moment moment) {
+          if (rank == victim && round == kFaultyRound && moment == when_) struck_ = true;
+        });
+        for (int peer = 0; peer < kRanks; ++peer) {
+          if (seen.missing.contains(peer)) missing.insert(peer);
+        }
+        for (const double seconds : {seen.dispatch_seconds, seen.combine_seconds}) {
+          if (seconds > 10) findings.add(fmt::format("round {} needed its deadline", round));
+        }
+      }
+      // Networks and threads of communicators that are closed would end with what is on its way.
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      round_of_[static_cast<std::size_t>(rank)] = kRounds;
+      while (round_of_[static_cast<std::size_t>(victim)] < kRounds &&
+             std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      if (witnesses_.contains(rank) && !missing.contains(victim))
+        findings.add("no report names the victim");
+    };
+    support::RunOptions options;
+    options.leave = false;
+    const support::RunResult result = support::run_as_threads(kRanks, body, options);
+    EXPECT_TRUE(result.failures.empty()) << result.text();
+  }
+
+ private:
+  std::array<std::atomic<int>, kRanks> round_of_{};
+  std::atomic<bool> struck_{false};
+};
+
+RankSet all_but(int rank) {
+  RankSet all;
+  for (int other = 0; other < kRanks; ++other) {
+    if (other != rank) all.insert(other);
+  }
+  return all;
+}
+
+// Its calls wait meanwhile. When it goes on, what lies there for it was sent long ago, from memory that
+// has been used again.
+TEST_P(OfTwoNodes, ThreadStandsStill) {
+  witnesses_ = all_but(GetParam());
+  const support::ScriptedNetwork network({.stalls = [this](int rank) {
+    return rank == GetParam() && under_way() && !others_are_ahead();
+  }});
+  run();
+}
+
+TEST_P(OfTwoNodes, ThreadStandsStillWithItsRowsSent) {
+  witnesses_ = all_but(GetParam());
+  when_ = Moment::sent;
+  const support::ScriptedNetwork network({.stalls = [this](int rank) {
+    return rank == GetParam() && under_way() && !others_are_ahead();
+  }});
+  run();
+}
+
+// It hears the others; they do not hear it.
+TEST_P(OfTwoNodes, NothingComesOfIt) {
+  const support::ScriptedNetwork network(
+      {.swallows = [this](int from, int /*to*/) { return from == GetParam() && under_way(); }});
+  run();
+}
+
+TEST_P(OfTwoNodes, NothingComesToIt) {
+  const support::ScriptedNetwork network(
+      {.swallows = [this](int /*from*/, int to) { return to == GetParam() && under_way(); }});
+  run();
+}
+
+// For a while: then it is too late.
+TEST_P(OfTwoNodes, NothingComesOfItForAWhile) {
+  const support::ScriptedNetwork network({.swallows = [this](int from, int /*to*/) {
+    return from == GetParam() && under_way() && !others_are_ahead();
+  }});
+  run();
+}
+
+// A node of its own, so that the others go on meanwhile.
+class OfThreeAndOne : public OfTwoNodes {};
+
+// Its network is slow, and nothing comes of it any more: rows that were sent to it before it was given up
+// are read, from memory that has been used again, and arrive before it gives the others up.
+TEST_P(OfThreeAndOne, RowsAreLate) {
+  ::setenv("SLUICE_TEST_NODE_SIZE", "3", 1);
+  ::setenv("SLUICE_NETWORK_PATIENCE_MS", "600", 1);
+  using std::chrono::milliseconds;
+  const support::ScriptedNetwork network(
+      {.swallows = [this](int from, int /*to*/) { return from == GetParam() && under_way(); },
+       .delays =
+           [this](int from, int to, std::uint32_t bytes) {
+             if (to != GetParam()) return milliseconds(0);
+             if (bytes == 0) return milliseconds(300);  // signs
+             const bool rows = bytes >= EchoRound::kHidden * sizeof(float);
+             return milliseconds(rows && near_the_fault(from) ? 800 : 0);
+           }});
+  run();
+}
+
+// One endpoint says so of another; both live.
+TEST_P(OfTwoNodes, OnePathIsLost) {
+  const support::ScriptedNetwork network({.loses = [this](int rank) {
+    return under_way() && rank == (GetParam() + 2) % kRanks ? GetParam() : -1;
+  }});
+  run();
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, OfTwoNodes, ::testing::Range(0, kRanks));
+INSTANTIATE_TEST_SUITE_P(Faults, OfThreeAndOne, ::testing::Values(3));
+
+}  // namespace
+}  // namespace sluice::faults

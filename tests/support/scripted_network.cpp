@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+#include "support/scripted_network.hpp"
+
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/test_point.hpp"
+
+namespace sluice::support {
+namespace {
+
+using transport::Chunk;
+using transport::Endpoint;
+using transport::Event;
+using transport::Network;
+using transport::Posted;
+
+using Script = std::shared_ptr<const NetworkScript>;
+
+std::mutex mutex;
+Script set;  // Guarded by mutex.
+
+Script current() {
+  const std::lock_guard lock(mutex);
+  return set;
+}
+
+void replace(Script script) {
+  const std::lock_guard lock(mutex);
+  set = std::move(script);
+}
+
+class ScriptedEndpoint final : public Endpoint {
+ public:
+  ScriptedEndpoint(std::unique_ptr<Endpoint> inner, int rank)
+      : inner_(std::move(inner)), rank_(rank), script_(current()) {}
+
+  const transport::Traits& traits() const noexcept override { return inner_->traits(); }
+  Result<transport::Region> add_region(std::byte* base, std::size_t bytes) override {
+    return inner_->add_region(base, bytes);
+  }
+  Result<std::string> introduction() override { return inner_->introduction(); }
+  Status connect(int peer, std::string_view introduction) override {
+    return inner_->connect(peer, introduction);
+  }
+  Posted put(const Chunk& chunk) override {
+    if (chunk.peer == lost_) return Posted::gone;
+    if (script_->swallows && script_->swallows(rank_, chunk.peer)) return Posted::yes;
+    if (!script_->delays) return inner_->put(chunk);
+    delayed_.push_back({chunk, Clock::now() + script_->delays(rank_, chunk.peer, chunk.bytes)});
+    return Posted::yes;
+  }
+  std::size_t poll(std::span<Event> events) override {
+    const int lost = script_->loses ? script_->loses(rank_) : -1;
+    if (lost >= 0 && lost_ < 0) {
+      lost_ = lost;
+      events[0] = {Event::Kind::lost, lost, 0, 0};
+      return 1;
+    }
+    put_delayed();
+    return inner_->poll(events);
+  }
+  void took(int peer, int chunks) override { inner_->took(peer, chunks); }
+  // Chunks that are on their way arrive all the same.
+  void abandon(int peer) override {
+    if (!script_->delays) inner_->abandon(peer);
+  }
+  void idle(std::chrono::nanoseconds at_most) override { inner_->idle(at_most); }
+  void wake() noexcept override { inner_->wake(); }
+  std::uint64_t bytes_put(int peer) const noexcept override { return inner_->bytes_put(peer); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Delayed {
+    Chunk chunk;
+    Clock::time_point due;
+  };
+
+  void put_delayed() {
+    const auto now = Clock::now();
+    std::erase_if(delayed_, [&](const Delayed& each) {
+      return each.due <= now && inner_->put(each.chunk) != Posted::busy;
+    });
+  }
+
+  std::unique_ptr<Endpoint> inner_;
+  std::vector<Delayed> delayed_;
+  int rank_;
+  Script script_;  // Relays outlive their worlds for a while.
+  int lost_ = -1;
+};
+
+class Wrapper final : public Network {
+ public:
+  explicit Wrapper(std::shared_ptr<Network> inner) : inner_(std::move(inner)) {
+    patience = inner_->patience;
+  }
+  Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting) override {
+    auto inner = inner_->open(rank, ranks, meeting);
+    if (!inner.ok()) return inner.status();
+    return std::unique_ptr<Endpoint>(
+        std::make_unique<ScriptedEndpoint>(std::move(inner).value(), rank));
+  }
+
+ private:
+  std::shared_ptr<Network> inner_;
+};
+
+std::shared_ptr<Network> wrap(std::shared_ptr<Network> network) {
+  transport::Adversity adversity;
+  adversity.late_read = 512;
+  auto late = transport::memory_network(adversity);
+  late->patience = network->patience;
+  return std::make_shared<Wrapper>(std::move(late));
+}
+
+void at_point(base::TestPoint point, int rank, int /*peer*/) {
+  if (point != base::TestPoint::progress) return;
+  const Script script = current();
+  while (script != nullptr && script->stalls && script->stalls(rank)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+}  // namespace
+
+ScriptedNetwork::ScriptedNetwork(NetworkScript script) {
+  replace(std::make_shared<const NetworkScript>(std::move(script)));
+  base::test_point_hook = &at_point;
+  transport::network_hook = &wrap;
+}
+
+ScriptedNetwork::~ScriptedNetwork() {
+  transport::network_hook = nullptr;
+  base::test_point_hook = nullptr;
+  replace(nullptr);
+}
+
+}  // namespace sluice::support
