@@ -67,6 +67,8 @@ bool NodeSums::disagreed(std::uint64_t epoch) const noexcept {
           *site_.at<const Cell>(site_.rank, site_.window.cell(neighbour, CellKind::weights, bank));
       // Pairs with protocol::publish of the neighbour.
       if (!protocol::arrived<protocol::HostAccess>(weights, epoch)) return false;
+      // It waits for nobody's weights.
+      if ((weights.content.flags & protocol::cell_flags::kRefused) != 0) return false;
       continue;
     }
     const RelayLayout& there = site_.layout(neighbour);
