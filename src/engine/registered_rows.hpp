@@ -21,6 +21,13 @@ inline Status no_registered_memory(std::size_t bytes, const memory::RegionAlloca
                       bytes, memory.largest_free())};
 }
 
+/// Whether the scales of encoded rows lie right behind them: then a row and its scales are one record.
+inline bool scales_behind_rows(const ConstTensorView& x, const ConstTensorView& scales,
+                               std::size_t row_bytes) noexcept {
+  return scales.given() && scales.data == static_cast<const std::byte*>(x.data) + row_bytes &&
+         scales.strides[0] * 4 == x.strides[0] && scales.strides[1] == 1;
+}
+
 /// Whether all rows of `view`, [N, H] or slabs without gaps [L, slab_rows, H], lie in the registered
 /// memory at `base`, so that peers can read them where they are; then `offset` is that of the first
 /// element, and rows follow one another at the last stride but one.

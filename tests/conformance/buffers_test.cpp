@@ -91,9 +91,10 @@ TEST_P(Buffers, RegisteredInputs) {
   }
 }
 
-TEST_P(Buffers, EncodedRows) {
-  Scenario scenario = small();
-  scenario.shape.hidden = 1168;  // Three units, the last one short, and so is its last group.
+namespace {
+
+Scenario encoded_rows(Scenario scenario, int hidden) {
+  scenario.shape.hidden = hidden;
   scenario.options.dispatch_codec = Codec{CodecKind::fp8, ScaleForm::f32, 32};
   scenario.options.registered_bytes = registered_bytes(scenario);
   int i = 0;
@@ -114,7 +115,15 @@ TEST_P(Buffers, EncodedRows) {
       }
     }
   }
-  expect_clean(run(scenario));
+  return scenario;
+}
+
+}  // namespace
+
+TEST_P(Buffers, EncodedRows) {
+  // Three units, the last one short, and so is its last group.
+  expect_clean(run(encoded_rows(small(), 1168)), "hidden 1168");
+  expect_clean(run(encoded_rows(small(), 1024)), "hidden 1024");
 }
 
 // What was not dispatched did not come, whatever the handle says that was to be used.

@@ -91,9 +91,7 @@ class RowEncoder {
     const ConstTensorView& x = operation_.request.x;
     const ConstTensorView& scales = operation_.request.scales;
     if (codec::row_dtype(codec_) != x.dtype || x.data == nullptr) return false;
-    return codec_.kind != CodecKind::fp8 ||
-           (scales.data == static_cast<const std::byte*>(x.data) + row_bytes_ &&
-            scales.strides[0] * 4 == x.strides[0] && scales.strides[1] == 1);
+    return codec_.kind != CodecKind::fp8 || scales_behind_rows(x, scales, row_bytes_);
   }
   const std::byte* row(int token) const noexcept { return grid_.row(token); }
   std::size_t record_bytes() const noexcept { return record_bytes_; }

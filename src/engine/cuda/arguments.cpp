@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "codec/row_kernels.hpp"
+#include "engine/registered_rows.hpp"
 
 namespace sluice::engine::cuda {
 namespace {
@@ -44,6 +45,13 @@ Grid grid_of(const BasicTensorView<Void>& view) noexcept {
 bool aligned(const Grid& grid) noexcept {
   return reinterpret_cast<std::uintptr_t>(grid.base) % 16 == 0 && grid.row_stride % 16 == 0 &&
          grid.slab_stride % 16 == 0;
+}
+
+/// Whether the scales of every unit are whole packets, so that those of a row lie in its tensor as they travel.
+bool has_whole_packets(const Codec& codec, int hidden) noexcept {
+  return codec.scale_form != ScaleForm::ue8m0 &&
+         window::kUnitElements / codec.group * 4 % static_cast<int>(window::kPacketBytes) == 0 &&
+         hidden % window::kUnitElements == 0;
 }
 
 }  // namespace
@@ -145,14 +153,19 @@ void set_rows(const Known& known, const DispatchSend& request, const Received& r
   args.aligned = args.aligned && aligned(args.out);
   if (received.scales.given()) {
     args.scales = grid_of(received.scales);
-    args.whole_scales = request.codec.scale_form != ScaleForm::ue8m0 && aligned(args.scales) &&
-                        args.scales.element_stride == 4 &&
-                        window::kUnitElements / request.codec.group * 4 == window::kPacketBytes &&
-                        known.config.shape.hidden % window::kUnitElements == 0;
+    args.whole_scales = aligned(args.scales) && args.scales.element_stride == 4 &&
+                        has_whole_packets(request.codec, known.config.shape.hidden) &&
+                        window::kUnitElements / request.codec.group * 4 == window::kPacketBytes;
   }
   args.zero_padding = zero_padding;
   args.stored_rows = received.rows.dims == 3 ? received.rows.shape[0] * received.rows.shape[1]
                                              : received.rows.shape[0];
+}
+
+bool whole_records(const DispatchSend& request, int hidden) noexcept {
+  return request.codec.kind == CodecKind::fp8 && request.x.dtype == DType::e4m3 &&
+         has_whole_packets(request.codec, hidden) &&
+         scales_behind_rows(request.x, request.scales, codec::row_bytes(request.codec, hidden));
 }
 
 CombineArgs combine_args(const Known& known, const CombineSend& request) {

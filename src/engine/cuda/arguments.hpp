@@ -19,6 +19,8 @@ struct Known {
 
 /// What is known when it is sent. Of a call that is refused, no more than peers need.
 DispatchArgs dispatch_args(const Known& known, const DispatchSend& request);
+/// Whether rows of x are records as they travel: encoded, with scales behind them that are whole packets.
+bool whole_records(const DispatchSend& request, int hidden) noexcept;
 CombineArgs combine_args(const Known& known, const CombineSend& request);
 
 /// Of the handle that a dispatch makes.

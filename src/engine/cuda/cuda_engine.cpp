@@ -125,8 +125,7 @@ class CudaEngine final : public Engine {
     pending.args = dispatch_args(known_, request);
     pending.args.saved =
         static_cast<SavedRoutes*>(resources_.saved.get()) + place_of(dispatches_sent_);
-    pending.own = in_place(request.x, !request.refused && request.rows &&
-                                          request.x.dtype == codec::row_dtype(request.codec));
+    if (!request.refused && request.rows) pending.own = rows_in_place(request);
     pending.sent = !request.whole;
     if (pending.sent) {
       pending.args.halves = {true, false};
@@ -282,6 +281,18 @@ class CudaEngine final : public Engine {
         place.offset % 16 == 0;
     if (fits) place.stride = static_cast<std::uint32_t>(stride);
     return place;
+  }
+  InPlace rows_in_place(const DispatchSend& request) const noexcept {
+    const ConstTensorView& x = request.x;
+    if (whole_records(request, config_.shape.hidden)) {
+      ConstTensorView records = x;
+      records.shape[1] += static_cast<std::int64_t>(
+          codec::scale_bytes(request.codec, config_.shape.hidden));  // Elements of one byte.
+      InPlace place = in_place(records, true);
+      place.scales = place.stride != 0;
+      if (place.scales) return place;
+    }
+    return in_place(x, x.dtype == codec::row_dtype(request.codec));
   }
   bool reads_results(const CombineSend& request) const noexcept {
     return config_.options.y_memory == YMemory::registered && request.reduce != Reduce::single &&

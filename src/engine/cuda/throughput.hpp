@@ -12,6 +12,7 @@ namespace sluice::engine::cuda {
 struct InPlace {
   std::uint64_t offset = 0;
   std::uint32_t stride = 0;
+  bool scales = false;  // Right behind each row, as they travel.
 };
 
 /// What is known of a dispatch's peers once all of their cells have come, or will not.

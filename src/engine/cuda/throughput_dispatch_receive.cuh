@@ -226,9 +226,11 @@ class Puller {
     if (targets == 0) return;
     std::byte* const from = pointer_of(const_cast<std::byte*>(own_.rows), source) +
                             token * __shfl_sync(~0U, static_cast<long long>(own_.stride), source);
-    // Scales are staged, wherever their rows lie.
+    // Behind their row, but those that are staged while it is not.
+    const bool apart = (((staging_ & ~staged_rows_) >> source) & 1U) != 0;
     std::byte* const scales =
-        desk_.windows[source] + r_.g.layout.staged_row(r_.bank, token) + a.row_bytes;
+        (apart ? desk_.windows[source] + r_.g.layout.staged_row(r_.bank, token) : from) +
+        a.row_bytes;
     if (!lost && a.aligned && desk_.ring_bytes != 0) {
       const bool takes = ((targets >> lane_) & 1U) != 0;
       uint4 packet;

@@ -24,7 +24,7 @@ struct Terms {
 
 /// Whether rows of this call, or their scales, are staged. given: they come encoded.
 __device__ __forceinline__ bool stages(const DispatchArgs& a, const Desk& desk, bool given) {
-  return a.rows && (desk.own.stride == 0 || given);
+  return a.rows && (desk.own.stride == 0 || (given && !desk.own.scales));
 }
 /// Tells the peers how many records come, `word` of rank `lane`, and of what. By one warp.
 __device__ __forceinline__ void tell_records(const DispatchArgs& a, const Desk& desk,
