@@ -107,9 +107,7 @@ struct Relay::Thread {
   Thread(Opening opening, Site site_)
       : site(std::move(site_)), endpoint(std::move(opening.endpoint)), patience(opening.patience) {}
   ~Thread() {
-    if (!thread.joinable()) return;
-    // In a forked child there is no such thread.
-    process.forked() ? thread.detach() : thread.join();
+    if (thread.joinable()) thread.join();
   }
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
@@ -135,6 +133,7 @@ class Lingering {
  public:
   void add(std::unique_ptr<Relay::Thread> thread) {
     const std::lock_guard lock(mutex_);
+    leave_parents();
     std::erase_if(threads_, [](const auto& each) {
       return each->ended.load(std::memory_order_acquire);  // Pairs with the release store in run().
     });
@@ -142,14 +141,18 @@ class Lingering {
   }
   void join() {
     const std::lock_guard lock(mutex_);
-    for (auto& each : threads_) {
-      // A forked child has not its parent's threads, but shares the descriptors of their endpoints.
-      if (each->process.forked()) static_cast<void>(each.release());
-    }
+    leave_parents();
     threads_.clear();
   }
 
  private:
+  /// A forked child has not its parent's threads, but shares the descriptors of their endpoints: they are
+  /// neither joined nor destroyed there.
+  void leave_parents() {
+    std::erase_if(threads_,
+                  [](auto& each) { return each->process.forked() && each.release() != nullptr; });
+  }
+
   std::mutex mutex_;
   std::list<std::unique_ptr<Relay::Thread>> threads_;
 };
