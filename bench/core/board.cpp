@@ -6,8 +6,10 @@
 #include <sys/sysinfo.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "base/deadline.hpp"
@@ -16,12 +18,15 @@ namespace sluice::bench {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 4096;
+/// Between two looks of a rank that waits asleep.
+constexpr std::chrono::microseconds kNap(200);
 
 }  // namespace
 
 std::size_t Board::Form::bytes() const noexcept {
   const auto count = [](int value) { return static_cast<std::size_t>(value); };
-  return kHeaderBytes + sizeof(double) * (count(series) * count(iterations) + count(singles));
+  return kHeaderBytes +
+         sizeof(double) * (count(series) * count(iterations) + count(singles) + count(network));
 }
 
 Board::Board(std::vector<std::byte*> pieces, int rank, Form form, double deadline_s,
@@ -60,7 +65,12 @@ std::span<double> Board::singles(int rank) const noexcept {
   return {numbers(rank) + samples, static_cast<std::size_t>(form_.singles)};
 }
 
-Result<std::int64_t> Board::pass() {
+std::span<double> Board::network(int rank) const noexcept {
+  const std::span<double> before = singles(rank);
+  return {before.data() + before.size(), static_cast<std::size_t>(form_.network)};
+}
+
+Result<std::int64_t> Board::pass(Wait wait) {
   Gate& gate = header(0).gate;
   // Acquire: the count of the last generation was reset before its release.
   const std::uint32_t generation = gate.generation.load(std::memory_order_acquire);
@@ -76,9 +86,13 @@ Result<std::int64_t> Board::pass() {
   const base::Deadline deadline =
       base::Deadline::after(std::chrono::nanoseconds(static_cast<std::int64_t>(deadline_s_ * 1e9)));
   for (int turn = 0; gate.generation.load(std::memory_order_acquire) == generation; ++turn) {
-    if (turn < spins_) continue;
-    sched_yield();
-    if (turn % 256 != 0) continue;
+    if (wait == Wait::asleep) {
+      std::this_thread::sleep_for(kNap);
+    } else {
+      if (turn < spins_) continue;
+      sched_yield();
+      if (turn % 256 != 0) continue;
+    }
     // Pairs with the release store in fail().
     if (gate.failed.load(std::memory_order_acquire) != 0) return failure();
     const int dead = dead_peer_ ? dead_peer_() : -1;

@@ -40,6 +40,7 @@ class Board {
     int series = 0;
     int iterations = 0;
     int singles = 0;
+    int network = 0;  ///< Numbers about the network between nodes: see NetworkNumbers.
 
     /// Bytes that every rank contributes.
     std::size_t bytes() const noexcept;
@@ -53,8 +54,11 @@ class Board {
   int ranks() const noexcept { return static_cast<int>(pieces_.size()); }
   int iterations() const noexcept { return form_.iterations; }
 
+  /// How a rank waits for the others: eagerly, so as to start when they do, or asleep most of the time,
+  /// so as not to disturb what they measure.
+  enum class Wait : std::uint8_t { eager, asleep };
   /// Waits for all ranks; the common start in nanoseconds of the steady clock.
-  Result<std::int64_t> pass();
+  Result<std::int64_t> pass(Wait wait = Wait::eager);
   /// Tells the others that this rank gives up and why.
   void fail(const Status& status) noexcept;
 
@@ -62,6 +66,7 @@ class Board {
   std::span<double> samples(int rank, int series) const noexcept;
   /// One number per pair that was timed by itself.
   std::span<double> singles(int rank) const noexcept;
+  std::span<double> network(int rank) const noexcept;
   RankRecord& record(int rank) const noexcept;
 
  private:

@@ -47,6 +47,8 @@ class Contestant {
   /// Between warm-up and the timed iterations.
   virtual void start_counting() {}
   virtual Traffic traffic() const { return {}; }
+  /// On several nodes: bytes that this rank has put to every rank [R] by now.
+  virtual std::vector<std::int64_t> network_bytes() const { return {}; }
   /// Poisons the outputs, runs a pair, and returns how many values are wrong. Collective.
   virtual Result<std::int64_t> check(int set) = 0;
   /// Runs `rounds` more pairs with phases recorded and writes them to `path`, if it can. Collective.

@@ -38,15 +38,30 @@ std::string random_rendezvous() {
   return fmt::format("unix:sluice-bench-{}-{:016x}", getpid(), number);
 }
 
+/// Zeroed pages that this process shares with those that it forks; null: there are none. Freed by the end
+/// of the process: ranks and watcher use them until then.
+std::byte* map_shared(std::size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+/// Of a run on several nodes, whose ranks share nothing else.
+Result<std::byte*> board_memory(const Case& bench_case) {
+  if (bench_case.nodes == 1) return static_cast<std::byte*>(nullptr);
+  const std::size_t bytes = static_cast<std::size_t>(bench_case.ranks) * board_bytes(bench_case);
+  std::byte* memory = map_shared(bytes);
+  if (memory != nullptr) return memory;
+  return Status(StatusCode::out_of_memory,
+                fmt::format("cannot map {} bytes for the samples", bytes));
+}
+
 /// One counter per rank, on pages shared with the ranks.
 class SignsOfLife {
  public:
   static std::optional<SignsOfLife> make(int ranks) {
     const std::size_t count = static_cast<std::size_t>(ranks);
-    void* memory = mmap(nullptr, count * sizeof(Progress::Counter), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return std::nullopt;
-    // Freed by the end of the process: ranks and watcher use it until then.
+    std::byte* memory = map_shared(count * sizeof(Progress::Counter));
+    if (memory == nullptr) return std::nullopt;
     return SignsOfLife(new (memory) Progress::Counter[count]{}, count);
   }
 
@@ -64,29 +79,33 @@ class SignsOfLife {
   std::size_t count_;
 };
 
-[[noreturn]] void run_child(int rank, const std::string& rendezvous, const Workload& workload,
-                            const RunSettings& settings, Progress::Counter* counter, pid_t parent) {
+/// What the ranks of one run have in common.
+struct Run {
+  const Workload& workload;
+  const RunSettings& settings;
+  std::string rendezvous;
+  std::byte* board_memory = nullptr;  ///< See run_sluice.
+  pid_t parent = 0;
+};
+
+[[noreturn]] void run_child(const Run& run, int rank, Progress::Counter* counter) {
   // A rank must not outlive the command, whatever ends the command.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(kExitFailed);
+  if (getppid() != run.parent) _exit(kExitFailed);
   int exit_status = kExitFailed;
   {
-    const Case& bench_case = workload.bench_case;
+    const Case& bench_case = run.workload.bench_case;
+    if (bench_case.nodes > 1) {
+      setenv("SLUICE_NODE", std::to_string(bench_case.node_of(rank)).c_str(), 1);
+    }
     WorldOptions world_options;
     world_options.deadline = kJoinLimit;
-    Result<World> world = World::join(rank, bench_case.ranks, rendezvous, world_options);
-    Result<World> spanning = Status(StatusCode::failed_precondition, "one node");
-    if (world.ok() && bench_case.nodes > 1) {
-      setenv("SLUICE_NODE", std::to_string(bench_case.node_of(rank)).c_str(), 1);
-      spanning = World::join(rank, bench_case.ranks, rendezvous + "-nodes", world_options);
-    }
-    if (!world) {
-      complain(world.status(), rank);
-    } else if (bench_case.nodes > 1 && !spanning) {
-      complain(spanning.status(), rank);
-    } else {
+    Result<World> world = World::join(rank, bench_case.ranks, run.rendezvous, world_options);
+    if (world) {
       Progress progress(counter, rank == 0);
-      exit_status = run_sluice(spanning ? *spanning : *world, *world, workload, settings, progress);
+      exit_status = run_sluice(*world, run.board_memory, run.workload, run.settings, progress);
+    } else {
+      complain(world.status(), rank);
     }
   }
   std::fflush(nullptr);
@@ -218,7 +237,7 @@ int run_from_environment(BenchOptions& options) {
                            "this machine's ranks"),
                     world->rank());
   }
-  return run_sluice(*world, *world, workload, options.settings, progress);
+  return run_sluice(*world, nullptr, workload, options.settings, progress);
 }
 
 int run_forked(const BenchOptions& options) {
@@ -230,15 +249,14 @@ int run_forked(const BenchOptions& options) {
   if (!life) {
     return complain(Status(StatusCode::out_of_memory, "cannot map a page for the watchdog"), -1);
   }
-  const std::string rendezvous = random_rendezvous();
-  const pid_t parent = getpid();
+  const Result<std::byte*> board = board_memory(options.bench_case);
+  if (!board) return complain(board.status(), -1);
+  const Run run{workload, options.settings, random_rendezvous(), *board, getpid()};
   std::fflush(nullptr);
   Children children;
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t pid = fork();
-    if (pid == 0) {
-      run_child(rank, rendezvous, workload, options.settings, life->of(rank), parent);
-    }
+    if (pid == 0) run_child(run, rank, life->of(rank));
     if (pid < 0) {
       const int error = errno;
       children.kill_all();
@@ -260,15 +278,14 @@ int run_threads(const BenchOptions& options) {
   if (Status status = workload.check_capacity(); !status) return complain(status, -1);
   Result<std::vector<World>> worlds = World::threads(options.bench_case.node_sizes());
   if (!worlds) return complain(worlds.status(), -1);
-  Result<std::vector<World>> boards = World::threads(options.bench_case.ranks);
-  if (!boards) return complain(boards.status(), -1);
+  const Result<std::byte*> board = board_memory(options.bench_case);
+  if (!board) return complain(board.status(), -1);
   std::vector<int> exits(worlds->size(), kExitFailed);
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < worlds->size(); ++rank) {
     threads.emplace_back([&, rank] {
       Progress progress(nullptr, rank == 0);
-      exits[rank] =
-          run_sluice((*worlds)[rank], (*boards)[rank], workload, options.settings, progress);
+      exits[rank] = run_sluice((*worlds)[rank], *board, workload, options.settings, progress);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu.hpp"
+#include "print_network.hpp"
 #include "results.hpp"
+#include "summary_json.hpp"
 
 namespace sluice::bench {
 namespace {
@@ -70,6 +72,7 @@ void print_head(const Results& results, std::FILE* out) {
                bench_case.chain, kHeadOperations,
                bench_case.weights_at_combine ? "combine" : "dispatch");
   }
+  if (results.network) print_network_head(*results.network, out);
   for (const std::string& warning : machine.warnings(bench_case.ranks)) {
     fmt::print(out, "# note: {}\n", warning);
   }
@@ -118,10 +121,6 @@ void print_gemm(const GemmResult& gemm, std::FILE* out) {
                beside.percent(), with.alone_us, with.part_us, with.percent(),
                *std::max_element(both.begin(), both.end()));
   }
-}
-
-Json summary_json(const Summary& summary) {
-  return {{"min", summary.min}, {"p50", summary.p50}, {"p99", summary.p99}, {"max", summary.max}};
 }
 
 Json ratio_json(const Ratio& ratio) {
@@ -295,6 +294,7 @@ void print_table(const Results& results, std::FILE* out) {
     fmt::print(out, "# VOID comparison: {}\n", results.void_reason);
   }
   if (results.gemm) print_gemm(*results.gemm, out);
+  if (results.network) print_network(*results.network, out);
   const std::int64_t wrong = results.wrong();
   if (wrong != 0) {
     fmt::print(out, "# FAILED: {} values are wrong\n", wrong);
@@ -324,6 +324,7 @@ std::string to_json(const Results& results) {
     document["floor_us"] = {
         {"parts", floor}, {"total_p50", results.floor_us()}, {"limit", kPeerLimit}};
   }
+  if (results.network) document["network"] = network_json(*results.network);
   if (results.gemm) document["gemm"] = gemm_json(*results.gemm, results.checked);
   if (results.find(Role::peer) != nullptr) {
     document["ratio"] = ratios_json(results.ratios);

@@ -111,7 +111,7 @@ std::string samples_csv(const Board& board, const Contestants& contestants) {
 }
 
 Results collect(const Board& board, const Workload& workload, const Contestants& contestants,
-                bool checked) {
+                bool checked, const NetworkMeter* network) {
   Results results;
   results.bench_case = workload.bench_case;
   results.checked = checked;
@@ -163,6 +163,12 @@ Results collect(const Board& board, const Workload& workload, const Contestants&
     results.contestants.push_back(std::move(result));
   }
   judge_peer(results);
+  const ContestantResult* ours = results.find(Role::ours);
+  if (network != nullptr && ours != nullptr) {
+    results.network =
+        NetworkResult::of(board, workload, *network,
+                          {ours->dispatch_us.p50, ours->combine_us.p50, ours->pair_us.p50});
+  }
   return results;
 }
 

@@ -9,6 +9,7 @@
 #include "gemm_result.hpp"
 #include "machine.hpp"
 #include "measure.hpp"
+#include "network_result.hpp"
 #include "summary.hpp"
 #include "workload.hpp"
 
@@ -55,6 +56,7 @@ struct Results {
   std::optional<Ratio> ratio_per_rank;
   std::string void_reason;
   std::optional<GemmResult> gemm;
+  std::optional<NetworkResult> network;  ///< On several nodes.
 
   /// The first of that role, in that way where one is given.
   const ContestantResult* find(Role role) const noexcept;
@@ -71,9 +73,9 @@ inline constexpr double kPeerLimit = 1.5;
 /// Sets the ratios, or the reason why the comparison with the peer is void.
 void judge_peer(Results& results);
 
-/// Collects from the board what all ranks have left there.
+/// Collects from the board what all ranks have left there. `network`: on several nodes.
 Results collect(const Board& board, const Workload& workload, const Contestants& contestants,
-                bool checked);
+                bool checked, const NetworkMeter* network = nullptr);
 
 void print_table(const Results& results, std::FILE* out);
 std::string to_json(const Results& results);

@@ -66,11 +66,29 @@ Status write_profiles(Board& board, const Contestants& contestants, const RunSet
       kProfileRounds, fmt::format("{}/rank{}.json", settings.profile_dir, board.rank()));
 }
 
+/// Operations with the raw network before and behind them, so that neither is all of the time ahead where a
+/// machine's speed drifts.
+Status measure_on_nodes(Board& board, const Case& bench_case, const Contestants& contestants,
+                        Progress& progress, NetworkMeter& network) {
+  const int rounds = NetworkNumbers::rounds(bench_case);
+  if (Status status = network.count_bytes(board, *contestants.front(), progress); !status) {
+    return status;
+  }
+  if (Status status = network.measure(board, 0, rounds / 2, progress); !status) return status;
+  if (Status status = measure(board, bench_case, contestants, progress); !status) return status;
+  return network.measure(board, rounds / 2, rounds, progress);
+}
+
 Status run_rounds(Board& board, const Workload& workload, const Contestants& contestants,
-                  const RunSettings& settings, Progress& progress) {
+                  const RunSettings& settings, Progress& progress, NetworkMeter* network) {
   const Case& bench_case = workload.bench_case;
   const auto measured = bench_case.engine == Device::cuda ? measure_launched : measure;
-  if (Status status = measured(board, bench_case, contestants, progress); !status) return status;
+  if (Status status = network != nullptr
+                          ? measure_on_nodes(board, bench_case, contestants, progress, *network)
+                          : measured(board, bench_case, contestants, progress);
+      !status) {
+    return status;
+  }
   if (bench_case.gemm) {
     if (Status status = measure_gemm(board, bench_case, contestants, progress); !status) {
       return status;
@@ -131,12 +149,12 @@ int complain(const Status& status, int rank) {
 }
 
 int run_contestants(Board& board, const Workload& workload, const Contestants& contestants,
-                    const RunSettings& settings, Progress& progress) {
+                    const RunSettings& settings, Progress& progress, NetworkMeter* network) {
   Machine machine = Machine::here();
   if (workload.bench_case.engine == Device::cuda) machine.gpu = gpu_text();
-  Status status = run_rounds(board, workload, contestants, settings, progress);
+  Status status = run_rounds(board, workload, contestants, settings, progress, network);
   if (status.ok() && board.rank() == 0) {
-    Results results = collect(board, workload, contestants, settings.check);
+    Results results = collect(board, workload, contestants, settings.check, network);
     results.machine = machine;
     results.command = settings.command;
     status = report(results, settings);
@@ -150,36 +168,57 @@ int run_contestants(Board& board, const Workload& workload, const Contestants& c
   return complain(status, board.rank());
 }
 
-int run_sluice(World& world, World& board_world, const Workload& workload,
+std::size_t board_bytes(const Case& bench_case) {
+  return Board::Form{kPair + 1, bench_case.iterations, 0, NetworkNumbers::count(bench_case)}
+      .bytes();
+}
+
+int run_sluice(World& world, std::byte* board_memory, const Workload& workload,
                const RunSettings& settings, Progress& progress) {
   if (settings.bind) bind_to_processor(world.rank());
-  const bool on_gpu = workload.bench_case.engine == Device::cuda;
+  const Case& bench_case = workload.bench_case;
+  const bool on_gpu = bench_case.engine == Device::cuda;
   Result<std::unique_ptr<Place>> place =
       on_gpu ? gpu_place(world.rank()) : Result<std::unique_ptr<Place>>(std::make_unique<Place>());
   if (!place) return complain(place.status(), world.rank());
   Result<Contestants> made = make_contestants(world, workload, **place, settings);
   if (!made) return complain(made.status(), world.rank());
   Contestants contestants = std::move(made).value();
-  const Board::Form form{series_count(contestants), workload.bench_case.iterations,
-                         workload.bench_case.singles};
+  Board::Form form{series_count(contestants), bench_case.iterations, bench_case.singles, 0};
+  const std::shared_ptr<bootstrap::Group>& group = world.group();
+  std::unique_ptr<NetworkMeter> network;
+  if (group->nodes().several()) {
+    Result<std::unique_ptr<NetworkMeter>> meter = NetworkMeter::open(world, bench_case);
+    if (!meter) return complain(meter.status(), world.rank());
+    network = std::move(meter).value();
+    form.network = NetworkNumbers::count(bench_case);
+  }
 
-  const std::shared_ptr<bootstrap::Group>& group = board_world.group();
-  Result<memory::SharedRegion> shared =
-      group->share(form.bytes(), true, base::Deadline::after(std::chrono::seconds(60)));
-  if (!shared) return complain(shared.status(), world.rank());
+  memory::SharedRegion shared;
   std::vector<std::byte*> pieces;
-  for (int rank = 0; rank < world.size(); ++rank) pieces.push_back(shared->base(rank));
+  if (board_memory == nullptr) {
+    Result<memory::SharedRegion> region =
+        group->share(form.bytes(), true, base::Deadline::after(std::chrono::seconds(60)));
+    if (!region) return complain(region.status(), world.rank());
+    shared = std::move(region).value();
+  }
+  for (int rank = 0; rank < world.size(); ++rank) {
+    pieces.push_back(board_memory == nullptr
+                         ? shared.base(rank)
+                         : board_memory + static_cast<std::size_t>(rank) * board_bytes(bench_case));
+  }
   Board board(std::move(pieces), world.rank(), form, settings.watchdog_s, [&group] {
     for (int peer = 0; peer < group->size(); ++peer) {
       if (peer != group->rank() && group->is_dead(peer)) return peer;
     }
     return -1;
   });
-  const int exit_status = run_contestants(board, workload, contestants, settings, progress);
+  const int exit_status =
+      run_contestants(board, workload, contestants, settings, progress, network.get());
   contestants.clear();
+  network.reset();
   if (exit_status == kExitFailed) return exit_status;
-  Status left = world.leave(std::chrono::seconds(10));
-  if (left && &board_world != &world) left = board_world.leave(std::chrono::seconds(10));
+  const Status left = world.leave(std::chrono::seconds(10));
   return left ? exit_status : complain(left, world.rank());
 }
 

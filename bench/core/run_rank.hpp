@@ -3,6 +3,7 @@
 
 #include "board.hpp"
 #include "measure.hpp"
+#include "network_meter.hpp"
 #include "options.hpp"
 #include "progress.hpp"
 #include "sluice/world.hpp"
@@ -15,14 +16,18 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 2;
 
 /// One rank's whole run over contestants that exist already: warm-up, timing, check, profile,
-/// report. Rank 0 prints. Returns the exit status.
+/// report. Rank 0 prints. `network`: on several nodes. Returns the exit status.
 int run_contestants(Board& board, const Workload& workload, const Contestants& contestants,
-                    const RunSettings& settings, Progress& progress);
+                    const RunSettings& settings, Progress& progress,
+                    NetworkMeter* network = nullptr);
 
-/// The same for Sluice alone, from a world on. Collective. `board`: a world of the same ranks on one
-/// node, for what the benchmark itself shares; the same one, if it is on one node.
-int run_sluice(World& world, World& board, const Workload& workload, const RunSettings& settings,
-               Progress& progress);
+/// Bytes for every rank of a board on several nodes, where only Sluice is measured.
+std::size_t board_bytes(const Case& bench_case);
+
+/// The same for Sluice alone, from a world on. Collective. `board_memory`: of all ranks, board_bytes for
+/// each, zeroed, and shared by all of them; null on one node, where the world shares some.
+int run_sluice(World& world, std::byte* board_memory, const Workload& workload,
+               const RunSettings& settings, Progress& progress);
 
 /// Prints "sluice bench: ..." on standard error and returns kExitFailed.
 int complain(const Status& status, int rank);

@@ -319,6 +319,10 @@ Traffic SluiceContestant::traffic() const {
       mean(now.combine_wire_bytes - counted_.combine_wire_bytes, now.combines - counted_.combines)};
 }
 
+std::vector<std::int64_t> SluiceContestant::network_bytes() const {
+  return communicator_.statistics().network_bytes;
+}
+
 RowsView SluiceContestant::rows_view() const {
   const std::size_t scale_bytes = codec::scale_bytes(case_.dispatch_codec, case_.hidden);
   return RowsView{rows_.host(), codec::row_bytes(case_.dispatch_codec, case_.hidden),

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+#include "network_meter.hpp"
+
+#include <sys/stat.h>
+
+#include <cmath>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "base/deadline.hpp"
+#include "bootstrap/host_identity.hpp"
+#include "codec/row_kernels.hpp"
+
+namespace sluice::bench {
+namespace {
+
+/// Round trips of one sample.
+constexpr int kRoundTrips = 16;
+/// What a progress thread may be late with its counter, after the peer has got all of the operation.
+constexpr std::chrono::milliseconds kCounterLag(5);
+
+Status passed(const Result<std::int64_t>& gate) {
+  return gate ? Status() : gate.status();
+}
+
+/// Bytes put to every rank by now, when nothing is under way.
+std::vector<std::int64_t> settled_bytes(const Contestant& contestant) {
+  std::vector<std::int64_t> bytes = contestant.network_bytes();
+  for (;;) {
+    std::this_thread::sleep_for(kCounterLag);
+    std::vector<std::int64_t> again = contestant.network_bytes();
+    if (again == bytes) return bytes;
+    bytes = std::move(again);
+  }
+}
+
+std::string network_namespace() {
+  struct stat facts {};
+  return ::stat("/proc/self/ns/net", &facts) == 0 ? std::to_string(facts.st_ino) : std::string();
+}
+
+}  // namespace
+
+NetworkMeter::NetworkMeter(std::unique_ptr<RawNetwork> raw, const Case& bench_case)
+    : raw_(std::move(raw)),
+      case_(bench_case),
+      record_bytes_(codec::row_bytes(bench_case.dispatch_codec, bench_case.hidden) +
+                    codec::scale_bytes(bench_case.dispatch_codec, bench_case.hidden)) {}
+
+Result<std::unique_ptr<NetworkMeter>> NetworkMeter::open(World& world, const Case& bench_case) {
+  Result<std::unique_ptr<RawNetwork>> raw = RawNetwork::open(*world.group(), bench_case.deadline_s);
+  if (!raw) return raw.status();
+  std::unique_ptr<NetworkMeter> meter(new NetworkMeter(std::move(raw).value(), bench_case));
+  if (Status status = meter->look_around(world); !status) return status;
+  return meter;
+}
+
+Status NetworkMeter::look_around(World& world) {
+  Result<std::vector<std::string>> hosts = world.all_gather(bootstrap::host_name());
+  if (!hosts) return hosts.status();
+  hosts_ = std::move(hosts).value();
+  const Result<std::vector<std::string>> spaces = world.all_gather(network_namespace());
+  if (!spaces) return spaces.status();
+  network_namespaces_ =
+      static_cast<int>(std::set<std::string>(spaces->begin(), spaces->end()).size());
+  return {};
+}
+
+Status NetworkMeter::count_bytes(Board& board, Contestant& contestant, Progress& progress) {
+  const NetworkNumbers numbers(board, case_);
+  for (int set = 0; set < case_.sets; ++set) {
+    progress.tick("counting", set, case_.sets);
+    for (const int operation : {kDispatch, kCombine}) {
+      const std::vector<std::int64_t> before = settled_bytes(contestant);
+      if (Status status = passed(board.pass(Board::Wait::asleep)); !status) return status;
+      if (Status status = contestant.run(operation, set); !status) return status;
+      // What all have got has been put.
+      if (Status status = passed(board.pass(Board::Wait::asleep)); !status) return status;
+      const std::vector<std::int64_t> after = settled_bytes(contestant);
+      const std::span<double> mean = numbers.bytes_put(board.rank(), operation);
+      for (std::size_t peer = 0; peer < mean.size(); ++peer) {
+        mean[peer] += static_cast<double>(after[peer] - before[peer]) / case_.sets;
+      }
+    }
+  }
+  return passed(board.pass());
+}
+
+std::vector<std::uint64_t> NetworkMeter::bytes_of(const NetworkNumbers& numbers, int from,
+                                                  RawSeries series) const {
+  std::vector<std::uint64_t> bytes(static_cast<std::size_t>(case_.ranks));
+  if (series == RawSeries::stream) {
+    for (int node = 0; node < nodes().nodes(); ++node) {
+      if (node == nodes().node_of(from)) continue;
+      bytes[static_cast<std::size_t>(nodes().rail_peer(from, node))] = stream_bytes();
+    }
+    return bytes;
+  }
+  const int operation = series == RawSeries::dispatch_bytes ? kDispatch : kCombine;
+  const std::span<const double> mean = numbers.bytes_put(from, operation);
+  for (std::size_t peer = 0; peer < bytes.size(); ++peer) {
+    bytes[peer] = static_cast<std::uint64_t>(std::llround(mean[peer]));
+  }
+  return bytes;
+}
+
+Status NetworkMeter::time_exchange(Board& board, RawSeries series, int round) {
+  const NetworkNumbers numbers(board, case_);
+  const std::vector<std::uint64_t> own = bytes_of(numbers, board.rank(), series);
+  int expected = 0;
+  for (int from = 0; from < case_.ranks; ++from) {
+    expected +=
+        raw_->chunks_of(bytes_of(numbers, from, series)[static_cast<std::size_t>(board.rank())]);
+  }
+  const Result<std::int64_t> start_ns = board.pass();
+  if (!start_ns) return start_ns.status();
+  if (Status status = raw_->exchange(own, expected); !status) return status;
+  numbers.samples(board.rank(), series)[static_cast<std::size_t>(round)] =
+      static_cast<double>(base::now_ns() - *start_ns) * 1e-3;
+  return raw_->settle();
+}
+
+// Rank 0 and its rail peer on the next node, each of which is the other's; all others sleep.
+Status NetworkMeter::time_one_way(Board& board, RawSeries series, std::uint64_t bytes, int round) {
+  const int other = nodes().rail_peer(0, 1);
+  const bool plays = board.rank() == 0 || board.rank() == other;
+  if (Status status = passed(board.pass(plays ? Board::Wait::eager : Board::Wait::asleep));
+      !status) {
+    return status;
+  }
+  if (plays) {
+    const bool leads = board.rank() == 0;
+    // The first one finds the other awake.
+    if (Status status = raw_->ping_pong(leads ? other : 0, bytes, 1, leads); !status) return status;
+    const std::int64_t start_ns = base::now_ns();
+    if (Status status = raw_->ping_pong(leads ? other : 0, bytes, kRoundTrips, leads); !status) {
+      return status;
+    }
+    if (leads) {
+      NetworkNumbers(board, case_).samples(0, series)[static_cast<std::size_t>(round)] =
+          static_cast<double>(base::now_ns() - start_ns) * 1e-3 / (2 * kRoundTrips);
+    }
+    if (Status status = raw_->settle(); !status) return status;
+  }
+  return passed(board.pass(Board::Wait::asleep));
+}
+
+Status NetworkMeter::measure(Board& board, int first, int end, Progress& progress) {
+  for (int round = first; round < end; ++round) {
+    progress.tick("measuring the network", round, end);
+    for (const RawSeries series :
+         {RawSeries::stream, RawSeries::dispatch_bytes, RawSeries::combine_bytes}) {
+      if (Status status = time_exchange(board, series, round); !status) return status;
+    }
+    for (const auto& [series, bytes] : {std::pair{RawSeries::one_way_record, record_bytes_},
+                                        std::pair{RawSeries::one_way_word, std::uint64_t{8}}}) {
+      if (Status status = time_one_way(board, series, bytes, round); !status) return status;
+    }
+  }
+  return passed(board.pass());
+}
+
+}  // namespace sluice::bench

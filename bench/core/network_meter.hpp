@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "board.hpp"
+#include "case.hpp"
+#include "contestant.hpp"
+#include "network_numbers.hpp"
+#include "progress.hpp"
+#include "raw_network.hpp"
+#include "sluice/world.hpp"
+
+namespace sluice::bench {
+
+/// Measures what lies between nodes: the bytes that operations put there, and what the network does
+/// with puts alone. All calls are collective; numbers go to the board.
+class NetworkMeter {
+ public:
+  static Result<std::unique_ptr<NetworkMeter>> open(World& world, const Case& bench_case);
+
+  /// Runs dispatch and combine once on every data set, untimed, and counts.
+  Status count_bytes(Board& board, Contestant& contestant, Progress& progress);
+  /// Times the rounds [first, end) of the raw network. After count_bytes.
+  Status measure(Board& board, int first, int end, Progress& progress);
+
+  const transport::Traits& traits() const noexcept { return raw_->traits(); }
+  std::uint64_t chunk_bytes() const noexcept { return raw_->chunk_bytes(); }
+  const routing::NodeMap& nodes() const noexcept { return raw_->nodes(); }
+  /// Of the stream, to one rail peer.
+  std::uint64_t stream_bytes() const noexcept { return kStreamChunks * chunk_bytes(); }
+  /// A dispatched row with its scales.
+  std::uint64_t record_bytes() const noexcept { return record_bytes_; }
+  /// By rank, as each sees it: its host name, and how many network namespaces there are.
+  const std::vector<std::string>& hosts() const noexcept { return hosts_; }
+  int network_namespaces() const noexcept { return network_namespaces_; }
+
+ private:
+  static constexpr std::uint64_t kStreamChunks = 16;
+
+  NetworkMeter(std::unique_ptr<RawNetwork> raw, const Case& bench_case);
+  Status look_around(World& world);
+  /// What `from` puts to every rank.
+  std::vector<std::uint64_t> bytes_of(const NetworkNumbers& numbers, int from,
+                                      RawSeries series) const;
+  Status time_exchange(Board& board, RawSeries series, int round);
+  Status time_one_way(Board& board, RawSeries series, std::uint64_t bytes, int round);
+
+  std::unique_ptr<RawNetwork> raw_;
+  const Case& case_;
+  std::uint64_t record_bytes_;
+  std::vector<std::string> hosts_;
+  int network_namespaces_ = 0;
+};
+
+}  // namespace sluice::bench

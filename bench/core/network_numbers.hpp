@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "board.hpp"
+#include "case.hpp"
+#include "contestant.hpp"
+
+namespace sluice::bench {
+
+/// What is timed of the raw network; docs/benchmarking.md says how.
+enum class RawSeries : std::uint8_t {
+  stream,          ///< Every rank puts a long piece to its rail peer on every other node.
+  dispatch_bytes,  ///< Every rank puts to every other as many bytes as in a dispatch.
+  combine_bytes,   ///< ... as in a combine.
+  one_way_record,  ///< Half a round trip of one record between two rail peers.
+  one_way_word,    ///< The same of 8 bytes.
+};
+inline constexpr int kRawSeries = 5;
+
+/// Where numbers about the network lie on the board: bytes that a rank puts to every rank in a dispatch and
+/// in a combine, and its samples of the raw network, in microseconds.
+class NetworkNumbers {
+ public:
+  /// What Board::Form::network has to be.
+  static int count(const Case& bench_case) noexcept {
+    return 2 * bench_case.ranks + kRawSeries * rounds(bench_case);
+  }
+  /// Samples of a series. Enough for a median, and no longer than what the benchmark is for.
+  static int rounds(const Case& bench_case) noexcept { return std::min(bench_case.iterations, 40); }
+
+  NetworkNumbers(const Board& board, const Case& bench_case) noexcept
+      : board_(board),
+        ranks_(static_cast<std::size_t>(bench_case.ranks)),
+        rounds_(static_cast<std::size_t>(rounds(bench_case))) {}
+
+  /// [R], mean of the data sets. `operation`: kDispatch or kCombine.
+  std::span<double> bytes_put(int rank, int operation) const noexcept {
+    return board_.network(rank).subspan(static_cast<std::size_t>(operation) * ranks_, ranks_);
+  }
+  std::span<double> samples(int rank, RawSeries series) const noexcept {
+    return board_.network(rank).subspan(2 * ranks_ + static_cast<std::size_t>(series) * rounds_,
+                                        rounds_);
+  }
+
+ private:
+  const Board& board_;
+  std::size_t ranks_;
+  std::size_t rounds_;
+};
+
+}  // namespace sluice::bench

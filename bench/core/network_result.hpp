@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "board.hpp"
+#include "network_meter.hpp"
+#include "summary.hpp"
+#include "workload.hpp"
+
+namespace sluice::bench {
+
+/// Bytes between nodes, or their speed, where most of them go in or out.
+struct NetworkOperation {
+  double bytes = 0.0;               ///< Over all ranks.
+  double busiest_node_bytes = 0.0;  ///< Into one node, or out of it.
+  double naive_bytes = 0.0;         ///< Of one row for each route to another node.
+  double us = 0.0;                  ///< Median of the whole operation.
+  double puts_us = 0.0;             ///< Median of raw puts of as many bytes.
+  double one_ways = 1.0;            ///< Times that it has to cross the network.
+
+  /// On the busiest node; bytes per microsecond are megabytes per second.
+  double gigabytes_per_second() const noexcept {
+    return us > 0.0 ? busiest_node_bytes / us * 1e-3 : 0.0;
+  }
+};
+
+struct NetworkResult {
+  std::string provider, signals;
+  int rails = 0;
+  std::uint64_t chunk_bytes = 0, stream_bytes = 0, record_bytes = 0;
+  int rounds = 0;
+  std::vector<std::string> hosts;  ///< By rank.
+  int network_namespaces = 0;
+  NetworkOperation stream;                     ///< Raw puts of long pieces.
+  std::array<Summary, kRawSeries> raw_us;      ///< By RawSeries.
+  std::array<NetworkOperation, 3> operations;  ///< By kDispatch, kCombine, kPair.
+
+  /// `operation_us`: medians of kDispatch, kCombine, kPair.
+  static NetworkResult of(const Board& board, const Workload& workload, const NetworkMeter& meter,
+                          const std::array<double, 3>& operation_us);
+
+  const Summary& raw(RawSeries series) const noexcept {
+    return raw_us[static_cast<std::size_t>(series)];
+  }
+  /// What the whole operation reaches of the bandwidth of raw puts.
+  double share_of_stream(int operation) const noexcept;
+  /// How often raw puts of its bytes fit into its time, and how often one record's way.
+  double times_puts(int operation) const noexcept;
+  double times_one_way(int operation) const noexcept;
+};
+
+}  // namespace sluice::bench

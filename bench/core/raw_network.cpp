@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT
+#include "raw_network.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "base/deadline.hpp"
+#include "relay/postings.hpp"
+#include "transport/network.hpp"
+
+namespace sluice::bench {
+namespace {
+
+using transport::Chunk;
+using transport::Event;
+using transport::Posted;
+
+/// Chunks from which a rank puts, and into which every node's ranks put, in a circle: 8 MiB of those that
+/// the relay uses over libfabric, more than most processors keep close by.
+constexpr std::uint64_t kAreaChunks = 16;
+/// Chunks to one peer before the next one's turn, as in the relay.
+constexpr int kTurn = 4;
+constexpr transport::Region kRegion = 0;
+
+base::Deadline deadline_of(double seconds) {
+  return base::Deadline::after(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+}
+
+/// A number that endpoints of one network have in common, and those of others do not.
+Result<std::uint64_t> meet(bootstrap::Group& group, base::Deadline deadline) {
+  std::random_device device;
+  auto gathered = group.all_gather(fmt::format("{:08x}{:08x}", device(), device()), deadline);
+  if (!gathered) return gathered.status();
+  return std::stoull(gathered->front(), nullptr, 16);
+}
+
+}  // namespace
+
+RawNetwork::RawNetwork(bootstrap::Group& group, double deadline_s)
+    : group_(group), deadline_s_(deadline_s), took_(static_cast<std::size_t>(group.size())) {}
+
+Result<std::unique_ptr<RawNetwork>> RawNetwork::open(bootstrap::Group& group, double deadline_s) {
+  Result<std::uint64_t> meeting = meet(group, deadline_of(deadline_s));
+  if (!meeting) return meeting.status();
+  std::unique_ptr<RawNetwork> network(new RawNetwork(group, deadline_s));
+  if (Status status = network->connect(*meeting); !status) return status;
+  return network;
+}
+
+Status RawNetwork::connect(std::uint64_t meeting) {
+  const base::Deadline deadline = deadline_of(deadline_s_);
+  auto opened = group_.network()->open(group_.rank(), group_.size(), meeting);
+  Status status = opened.status();
+  std::string introduction;
+  if (status) {
+    endpoint_ = std::move(opened).value();
+    chunk_bytes_ = relay::chunk_bytes(endpoint_->traits());
+    const std::uint64_t areas = static_cast<std::uint64_t>(nodes().nodes()) + 1;
+    Result<Buffer> memory = Buffer::make(areas * kAreaChunks * chunk_bytes_, Buffer::Pages::huge);
+    status = memory.status();
+    if (status) {
+      memory_ = std::move(memory).value();
+      std::memset(memory_.data(), 1, memory_.bytes());  // Pages are taken before the clock runs.
+      status = endpoint_->add_region(memory_.data(), memory_.bytes()).status();
+    }
+    if (status) {
+      Result<std::string> mine = endpoint_->introduction();
+      status = mine.status();
+      if (mine) introduction = std::move(mine).value();
+    }
+  }
+  if (status = group_.agree(status, deadline); !status) return status;
+  const auto gathered = group_.all_gather(introduction, deadline);
+  if (!gathered) return gathered.status();
+  for (int peer = 0; peer < group_.size() && status.ok(); ++peer) {
+    if (nodes().together(peer, group_.rank())) continue;
+    status = endpoint_->connect(peer, (*gathered)[static_cast<std::size_t>(peer)]);
+  }
+  return group_.agree(status, deadline);
+}
+
+Result<std::uint64_t> RawNetwork::put(int peer, std::uint64_t bytes, std::uint64_t done) {
+  const std::uint64_t area = kAreaChunks * chunk_bytes_;
+  const auto own_node = static_cast<std::uint64_t>(nodes().node_of(group_.rank()));
+  Chunk chunk;
+  chunk.peer = peer;
+  chunk.from = chunk.to = kRegion;
+  chunk.from_offset = done % area;
+  chunk.to_offset = (own_node + 1) * area + done % area;
+  chunk.bytes = static_cast<std::uint32_t>(std::min(bytes - done, chunk_bytes_));
+  chunk.immediate = static_cast<std::uint32_t>(group_.rank());
+  switch (endpoint_->put(chunk)) {
+    case Posted::yes: break;
+    case Posted::busy: return std::uint64_t{0};
+    case Posted::gone:
+      return Status(StatusCode::unavailable,
+                    fmt::format("raw puts from rank {}: rank {} is gone", group_.rank(), peer));
+  }
+  ++on_their_way_;
+  return std::uint64_t{chunk.bytes};
+}
+
+Result<bool> RawNetwork::poll() {
+  std::array<Event, 64> events;
+  const std::size_t count = endpoint_->poll(events);
+  for (std::size_t i = 0; i < count; ++i) {
+    switch (events[i].kind) {
+      case Event::Kind::sent: --on_their_way_; break;
+      case Event::Kind::arrived:
+        ++arrived_;
+        ++took_[events[i].immediate];
+        break;
+      case Event::Kind::lost:
+        return Status(StatusCode::unavailable, fmt::format("raw puts from rank {}: rank {} is lost",
+                                                           group_.rank(), events[i].peer));
+    }
+  }
+  for (std::size_t peer = 0; count > 0 && peer < took_.size(); ++peer) {
+    if (const int took = std::exchange(took_[peer], 0); took > 0) {
+      endpoint_->took(static_cast<int>(peer), took);
+    }
+  }
+  return count > 0;
+}
+
+template <typename Done>
+Status RawNetwork::wait(const Done& done, const char* what) {
+  const base::Deadline deadline = deadline_of(deadline_s_);
+  while (!done()) {
+    const Result<bool> any = poll();
+    if (!any) return any.status();
+    if (*any) continue;
+    ::sched_yield();
+    if (deadline.expired()) {
+      return Status(StatusCode::deadline_exceeded, fmt::format("raw puts: rank {} waited {} s {}",
+                                                               group_.rank(), deadline_s_, what));
+    }
+  }
+  return {};
+}
+
+Status RawNetwork::exchange(std::span<const std::uint64_t> bytes, int expected) {
+  const base::Deadline deadline = deadline_of(deadline_s_);
+  std::vector<std::uint64_t> done(bytes.size());
+  bool left = true;
+  while (left) {
+    left = false;
+    bool any = false;
+    // Rotated, so that not all ranks begin with the same peer.
+    for (int step = 1; step < group_.size(); ++step) {
+      const int peer = (group_.rank() + step) % group_.size();
+      const std::uint64_t all = bytes[static_cast<std::size_t>(peer)];
+      std::uint64_t& put_already = done[static_cast<std::size_t>(peer)];
+      for (int turn = 0; turn < kTurn && put_already < all; ++turn) {
+        const Result<std::uint64_t> more = put(peer, all, put_already);
+        if (!more) return more.status();
+        if (*more == 0) break;
+        put_already += *more;
+        any = true;
+      }
+      left |= put_already < all;
+    }
+    const Result<bool> happened = poll();
+    if (!happened) return happened.status();
+    if (any || *happened) continue;
+    ::sched_yield();
+    if (deadline.expired()) {
+      return Status(StatusCode::deadline_exceeded,
+                    fmt::format("raw puts: rank {} could not put all it had to within {} s",
+                                group_.rank(), deadline_s_));
+    }
+  }
+  const Status status = wait([&] { return arrived_ >= expected; }, "for chunks to arrive");
+  arrived_ -= expected;
+  return status;
+}
+
+Status RawNetwork::put_whole(int peer, std::uint64_t bytes) {
+  Status failed;
+  const Status status = wait(
+      [&] {
+        const Result<std::uint64_t> put_bytes = put(peer, bytes, 0);
+        failed = put_bytes.status();
+        return !failed || *put_bytes > 0;
+      },
+      "to put a chunk");
+  return status ? failed : status;
+}
+
+Status RawNetwork::ping_pong(int peer, std::uint64_t bytes, int times, bool leads) {
+  for (int time = 0; time < times; ++time) {
+    if (leads) {
+      if (Status status = put_whole(peer, bytes); !status) return status;
+    }
+    if (Status status = wait([&] { return arrived_ > 0; }, "for an answer"); !status) return status;
+    --arrived_;
+    if (leads) continue;
+    if (Status status = put_whole(peer, bytes); !status) return status;
+  }
+  return {};
+}
+
+Status RawNetwork::settle() {
+  return wait([&] { return on_their_way_ == 0; }, "for its own chunks to leave");
+}
+
+}  // namespace sluice::bench
