@@ -21,6 +21,7 @@
 
 #include "base/deadline.hpp"
 #include "bootstrap/group.hpp"
+#include "node_namespaces.hpp"
 #include "run_rank.hpp"
 
 namespace sluice::bench {
@@ -29,6 +30,7 @@ namespace {
 constexpr std::chrono::seconds kJoinLimit(60);
 /// What the others get to end by themselves, with a message of their own, after one rank failed.
 constexpr std::chrono::seconds kGrace(5);
+constexpr int kRendezvousPort = 29400;
 
 std::string random_rendezvous() {
   std::uint64_t number = 0;
@@ -84,9 +86,21 @@ struct Run {
   const Workload& workload;
   const RunSettings& settings;
   std::string rendezvous;
-  std::byte* board_memory = nullptr;  ///< See run_sluice.
+  std::byte* board_memory = nullptr;           ///< See run_sluice.
+  const NodeNamespaces* namespaces = nullptr;  ///< If nodes have some.
   pid_t parent = 0;
 };
+
+/// Ranks of one node share memory, those of different ones do not.
+Status go_to_node(const Run& run, int node) {
+  if (run.workload.bench_case.nodes == 1) return {};
+  if (run.namespaces == nullptr) {
+    setenv("SLUICE_NODE", std::to_string(node).c_str(), 1);
+    return {};
+  }
+  setenv("SLUICE_NETWORK_ADDRESS", NodeNamespaces::address(node).c_str(), 1);
+  return run.namespaces->enter(node);
+}
 
 [[noreturn]] void run_child(const Run& run, int rank, Progress::Counter* counter) {
   // A rank must not outlive the command, whatever ends the command.
@@ -95,12 +109,11 @@ struct Run {
   int exit_status = kExitFailed;
   {
     const Case& bench_case = run.workload.bench_case;
-    if (bench_case.nodes > 1) {
-      setenv("SLUICE_NODE", std::to_string(bench_case.node_of(rank)).c_str(), 1);
-    }
     WorldOptions world_options;
     world_options.deadline = kJoinLimit;
-    Result<World> world = World::join(rank, bench_case.ranks, run.rendezvous, world_options);
+    const Status placed = go_to_node(run, bench_case.node_of(rank));
+    Result<World> world =
+        placed ? World::join(rank, bench_case.ranks, run.rendezvous, world_options) : placed;
     if (world) {
       Progress progress(counter, rank == 0);
       exit_status = run_sluice(*world, run.board_memory, run.workload, run.settings, progress);
@@ -214,6 +227,11 @@ bool launched_as_rank() {
 }
 
 int run_from_environment(BenchOptions& options) {
+  if (options.settings.netns) {
+    return complain(Status(StatusCode::invalid_argument,
+                           "--netns starts the ranks itself, and not under a launcher"),
+                    -1);
+  }
   WorldOptions world_options;
   world_options.deadline = kJoinLimit;
   Result<World> world = World::from_environment(world_options);
@@ -251,7 +269,24 @@ int run_forked(const BenchOptions& options) {
   }
   const Result<std::byte*> board = board_memory(options.bench_case);
   if (!board) return complain(board.status(), -1);
-  const Run run{workload, options.settings, random_rendezvous(), *board, getpid()};
+  RunSettings settings = options.settings;
+  Run run{workload, settings, random_rendezvous(), *board, nullptr, getpid()};
+  std::optional<NodeNamespaces> namespaces;
+  if (settings.netns) {
+    Result<NodeNamespaces> made = NodeNamespaces::make(options.bench_case.nodes);
+    if (!made) {
+      return complain(Status(made.status().code(), "no namespaces: " + made.status().message()),
+                      -1);
+    }
+    namespaces.emplace(std::move(made).value());
+    run.namespaces = &*namespaces;
+    // Names of sockets end at a namespace. In a new one every port is free.
+    run.rendezvous = fmt::format("tcp:{}:{}", NodeNamespaces::address(0), kRendezvousPort);
+    for (std::string* path :
+         {&settings.json, &settings.csv, &settings.samples, &settings.profile_dir}) {
+      *path = namespaces->outside(*path);
+    }
+  }
   std::fflush(nullptr);
   Children children;
   for (int rank = 0; rank < ranks; ++rank) {

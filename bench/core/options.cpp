@@ -51,6 +51,10 @@ void BenchOptions::add_to(CLI::App& app) {
          "Nodes on which the ranks are, which share no memory: what they move goes through the "
          "network (SLUICE_NETWORK)")
       ->capture_default_str();
+  app.add_flag(
+      "--netns", s.netns,
+      "With --nodes: each node in a network, UTS and mount namespace of its own, which this "
+      "command makes; takes root and ip (iproute2)");
   app.add_option("--y-memory", texts_.y_memory,
                  "ordinary, registered or automatic (as --registered)")
       ->capture_default_str();
@@ -243,6 +247,11 @@ Status BenchOptions::finish(const CLI::App& app, int argc, const char* const* ar
   if (settings.threads && settings.peer_mpi) {
     return Status(StatusCode::invalid_argument,
                   "--threads and --peer mpi exclude each other: ranks of MPI are processes");
+  }
+  if (settings.netns && (bench_case.nodes < 2 || settings.threads)) {
+    return Status(StatusCode::invalid_argument,
+                  "--netns goes with --nodes 2 or more, and not with --threads: ranks of different "
+                  "nodes are processes in different namespaces");
   }
   return bench_case.settle();
 }

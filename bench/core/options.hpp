@@ -21,7 +21,8 @@ struct RunSettings {
   bool peer_alone = false;  ///< sluice-bench-mpi only: measure the peer without Sluice.
   bool check = false;
   bool threads = false;
-  bool bind = true;  ///< Rank r on processor r mod n: both contestants run in the same processes.
+  bool netns = false;  ///< Nodes are namespaces: see NodeNamespaces.
+  bool bind = true;    ///< Rank r on processor r mod n: both contestants run in the same processes.
   bool quiet = false;
   std::string profile_dir;
   std::string json;  ///< Path, "-" for standard output, empty for none.

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "launch.hpp"
+#include "node_namespaces.hpp"
 #include "run_rank.hpp"
 #include "transport/libfabric.hpp"
 
@@ -53,6 +54,10 @@ json results_of(Runner run, BenchOptions options) {
   EXPECT_FALSE(results.is_discarded());
   std::filesystem::remove(path);
   return results;
+}
+
+Status libfabric() {
+  return transport::open_libfabric(0, 1, {}).status();
 }
 
 class BenchOnNodes : public testing::Test {
@@ -119,12 +124,41 @@ TEST_F(BenchOnNodes, OneNodeHasNoNetwork) {
 // Over libfabric, if it is there: ranks that share nothing but the board.
 TEST_F(BenchOnNodes, RunsAsProcesses) {
   unsetenv("SLUICE_NETWORK");
-  const Result<std::unique_ptr<transport::Endpoint>> probe = transport::open_libfabric(0, 1, {});
-  if (!probe.ok()) GTEST_SKIP() << "no libfabric: " << probe.status().to_string();
+  if (const Status status = libfabric(); !status) GTEST_SKIP() << status.message();
   const json results = results_of(run_forked, job(1024));
   EXPECT_NE(results["network"]["provider"], "memory");
   EXPECT_EQ(results["network"]["dispatch"]["naive_bytes"], 2 * kRanks * kTokens * 2048);
   EXPECT_EQ(results["results"][0]["wrong"], 0);
+}
+
+TEST_F(BenchOnNodes, RunsInNamespaces) {
+  unsetenv("SLUICE_NETWORK");
+  if (const Status status = libfabric(); !status) GTEST_SKIP() << status.message();
+  if (const auto probe = NodeNamespaces::make(2); !probe) {
+    GTEST_SKIP() << "no namespaces: " << probe.status().message();
+  }
+  BenchOptions options = job(1024);
+  options.settings.netns = true;
+  const json results = results_of(run_forked, options);
+  const json hosts = {"node0", "node0", "node1", "node1"};
+  EXPECT_EQ(results["network"]["hosts"], hosts);
+  EXPECT_EQ(results["network"]["network_namespaces"], 2);
+  EXPECT_EQ(results["network"]["dispatch"]["naive_bytes"], 2 * kRanks * kTokens * 2048);
+  EXPECT_EQ(results["results"][0]["wrong"], 0);
+}
+
+TEST_F(BenchOnNodes, SaysWhyThereAreNoNamespaces) {
+  BenchOptions options = job(1024);
+  options.settings.netns = true;
+  ASSERT_TRUE(options.bench_case.settle().ok());
+  const auto run_without_rights = [&] {
+    constexpr uid_t kNobody = 65534;
+    // Who is not root cannot change, and need not.
+    static_cast<void>(setresuid(kNobody, kNobody, kNobody) == 0);
+    _exit(run_forked(options));
+  };
+  EXPECT_EXIT(run_without_rights(), testing::ExitedWithCode(kExitFailed),
+              "no namespaces: .*rights");
 }
 
 }  // namespace
