@@ -3,6 +3,7 @@
 #include <hwloc.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,14 +12,20 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "case.hpp"
 #include "commands.hpp"
 #include "gpus.hpp"
+#include "launch.hpp"
 #include "machine.hpp"
+#include "path_matrix.hpp"
+#include "sluice/world.hpp"
 
 namespace sluice::tools {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::chrono::seconds kJoinLimit(60);
 
 class Topology {
  public:
@@ -83,7 +90,42 @@ Json describe(const bench::Gpus& gpus) {
   return json;
 }
 
-Json collect() {
+struct InfoArguments {
+  bool as_json = false;
+  int ranks = 0;  ///< 0: those of the launcher's world, if there is one.
+  int nodes = 1;
+};
+
+/// Of which ranks paths are shown, and whether this process is the one that prints.
+struct Paths {
+  std::optional<bench::PathMatrix> matrix;
+  bool prints = true;
+};
+
+Result<Paths> find_paths(const InfoArguments& arguments, const bench::Gpus& gpus) {
+  Paths paths;
+  if (arguments.ranks > 0) {
+    bench::Case shape;
+    shape.ranks = arguments.ranks;
+    shape.nodes = arguments.nodes;
+    if (Status status = shape.settle(); !status) return status;
+    paths.matrix = bench::PathMatrix::of_sizes(shape.node_sizes(), gpus);
+    return paths;
+  }
+  if (!bench::launched_as_rank()) return paths;
+  WorldOptions options;
+  options.deadline = kJoinLimit;
+  Result<World> world = World::from_environment(options);
+  if (!world) return world.status();
+  Result<bench::PathMatrix> matrix = bench::PathMatrix::of_world(*world, gpus);
+  if (!matrix) return matrix.status();
+  paths.matrix = std::move(matrix).value();
+  paths.prints = world->rank() == 0;
+  if (Status status = world->leave(kJoinLimit); !status) return status;
+  return paths;
+}
+
+Json collect(const bench::Gpus& gpus, const Paths& paths) {
   const bench::Machine machine = bench::Machine::here();
   Json json;
   json["version"] = machine.version;
@@ -97,9 +139,9 @@ Json collect() {
   json["memory_bytes"] = machine.memory_bytes;
   json["kernel"] = machine.kernel;
   json["topology"] = Topology().describe();
-  const bench::Gpus gpus = bench::Gpus::here();
   json["engines"] = {{"cpu", "built"}, {"cuda", gpus.built ? "built" : "not built"}};
   json["gpus"] = describe(gpus);
+  json["paths"] = paths.matrix ? paths.matrix->json() : Json(nullptr);
   const base::Environment environment = base::Environment::read();
   json["environment"] = Json::object();
   for (const base::VariableFacts& variable : base::all_variables()) {
@@ -141,7 +183,7 @@ void print_gpus(const Json& gpus) {
   }
 }
 
-void print(const Json& json) {
+void print(const Json& json, const Paths& paths) {
   const auto text = [](const Json& value) { return value.get<std::string>(); };
   std::string sets;
   for (const Json& set : json["cpu"]["instruction_sets"]) sets += " " + text(set);
@@ -160,6 +202,7 @@ void print(const Json& json) {
     fmt::print("engine        {}: {}\n", engine, text(state));
   }
   print_gpus(json["gpus"]);
+  if (paths.matrix) paths.matrix->print(stdout);
   for (const base::VariableFacts& variable : base::all_variables()) {
     const Json& value = json["environment"][variable.name];
     fmt::print("environment   {:<28} {:<12} {}\n", variable.name,
@@ -167,22 +210,39 @@ void print(const Json& json) {
   }
 }
 
+int run(const InfoArguments& arguments) {
+  const bench::Gpus gpus = bench::Gpus::here();
+  const Result<Paths> paths = find_paths(arguments, gpus);
+  if (!paths) {
+    fmt::print(stderr, "sluice info: {}\n", paths.status().to_string());
+    return 2;
+  }
+  if (!paths->prints) return 0;
+  const Json json = collect(gpus, *paths);
+  if (arguments.as_json) {
+    fmt::print("{}\n", json.dump(2));
+  } else {
+    print(json, *paths);
+  }
+  return 0;
+}
+
 }  // namespace
 
 void add_info_command(CLI::App& app, int& result) {
-  CLI::App* command =
-      app.add_subcommand("info", "Version, build, processor, topology, engines, GPUs, environment");
-  auto as_json = std::make_shared<bool>(false);
-  command->add_flag("--json", *as_json, "Print JSON");
-  command->callback([=, &result] {
-    const Json json = collect();
-    if (*as_json) {
-      fmt::print("{}\n", json.dump(2));
-    } else {
-      print(json);
-    }
-    result = 0;
-  });
+  CLI::App* command = app.add_subcommand(
+      "info",
+      "Version, build, processor, topology, engines, GPUs, paths between ranks, environment");
+  auto arguments = std::make_shared<InfoArguments>();
+  command->add_flag("--json", arguments->as_json, "Print JSON");
+  command->add_option(
+      "--ranks", arguments->ranks,
+      "Show the paths between so many ranks on this machine; under a launcher those "
+      "between its ranks are shown");
+  command->add_option("--nodes", arguments->nodes, "... on so many nodes")
+      ->needs("--ranks")
+      ->capture_default_str();
+  command->callback([=, &result] { result = run(*arguments); });
 }
 
 }  // namespace sluice::tools
