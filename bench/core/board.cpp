@@ -70,7 +70,7 @@ std::span<double> Board::network(int rank) const noexcept {
   return {before.data() + before.size(), static_cast<std::size_t>(form_.network)};
 }
 
-Result<std::int64_t> Board::pass(Wait wait) {
+Result<std::int64_t> Board::pass(const std::function<void()>& meanwhile) {
   Gate& gate = header(0).gate;
   // Acquire: the count of the last generation was reset before its release.
   const std::uint32_t generation = gate.generation.load(std::memory_order_acquire);
@@ -86,8 +86,8 @@ Result<std::int64_t> Board::pass(Wait wait) {
   const base::Deadline deadline =
       base::Deadline::after(std::chrono::nanoseconds(static_cast<std::int64_t>(deadline_s_ * 1e9)));
   for (int turn = 0; gate.generation.load(std::memory_order_acquire) == generation; ++turn) {
-    if (wait == Wait::asleep) {
-      std::this_thread::sleep_for(kNap);
+    if (meanwhile) {
+      meanwhile();
     } else {
       if (turn < spins_) continue;
       sched_yield();
@@ -109,6 +109,10 @@ Result<std::int64_t> Board::pass(Wait wait) {
     }
   }
   return gate.start_ns.load(std::memory_order_relaxed);
+}
+
+void Board::sleep() {
+  std::this_thread::sleep_for(kNap);
 }
 
 void Board::fail(const Status& status) noexcept {

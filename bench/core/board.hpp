@@ -54,11 +54,11 @@ class Board {
   int ranks() const noexcept { return static_cast<int>(pieces_.size()); }
   int iterations() const noexcept { return form_.iterations; }
 
-  /// How a rank waits for the others: eagerly, so as to start when they do, or asleep most of the time,
-  /// so as not to disturb what they measure.
-  enum class Wait : std::uint8_t { eager, asleep };
-  /// Waits for all ranks; the common start in nanoseconds of the steady clock.
-  Result<std::int64_t> pass(Wait wait = Wait::eager);
+  /// Waits for all ranks; the common start in nanoseconds of the steady clock. `meanwhile` is called over
+  /// and over until they have come; without it the rank spins, so as to start when they do.
+  Result<std::int64_t> pass(const std::function<void()>& meanwhile = {});
+  /// Does nothing for a while: for ranks that are not to disturb what others measure.
+  static void sleep();
   /// Tells the others that this rank gives up and why.
   void fail(const Status& status) noexcept;
 

@@ -73,10 +73,10 @@ Status NetworkMeter::count_bytes(Board& board, Contestant& contestant, Progress&
     progress.tick("counting", set, case_.sets);
     for (const int operation : {kDispatch, kCombine}) {
       const std::vector<std::int64_t> before = settled_bytes(contestant);
-      if (Status status = passed(board.pass(Board::Wait::asleep)); !status) return status;
+      if (Status status = passed(board.pass(Board::sleep)); !status) return status;
       if (Status status = contestant.run(operation, set); !status) return status;
       // What all have got has been put.
-      if (Status status = passed(board.pass(Board::Wait::asleep)); !status) return status;
+      if (Status status = passed(board.pass(Board::sleep)); !status) return status;
       const std::vector<std::int64_t> after = settled_bytes(contestant);
       const std::span<double> mean = numbers.bytes_put(board.rank(), operation);
       for (std::size_t peer = 0; peer < mean.size(); ++peer) {
@@ -118,35 +118,43 @@ Status NetworkMeter::time_exchange(Board& board, RawSeries series, int round) {
   if (Status status = raw_->exchange(own, expected); !status) return status;
   numbers.samples(board.rank(), series)[static_cast<std::size_t>(round)] =
       static_cast<double>(base::now_ns() - *start_ns) * 1e-3;
-  return raw_->settle();
+  return finish(board);
+}
+
+// Nothing moves while nobody polls, also what others wait for.
+Status NetworkMeter::finish(Board& board) {
+  if (Status status = raw_->settle(); !status) return status;
+  Status polled;
+  const Status met = passed(board.pass([&] {
+    if (Status status = raw_->poll(); !status && polled) polled = status;
+  }));
+  return met ? polled : met;
 }
 
 // Rank 0 and its rail peer on the next node, each of which is the other's; all others sleep.
 Status NetworkMeter::time_one_way(Board& board, RawSeries series, std::uint64_t bytes, int round) {
   const int other = nodes().rail_peer(0, 1);
-  const bool plays = board.rank() == 0 || board.rank() == other;
-  if (Status status = passed(board.pass(plays ? Board::Wait::eager : Board::Wait::asleep));
-      !status) {
-    return status;
+  if (board.rank() != 0 && board.rank() != other) {
+    if (Status status = passed(board.pass(Board::sleep)); !status) return status;
+    return passed(board.pass(Board::sleep));
   }
-  if (plays) {
-    const bool leads = board.rank() == 0;
-    // The first one finds the other awake.
-    if (Status status = raw_->ping_pong(leads ? other : 0, bytes, 1, leads); !status) return status;
-    const std::int64_t start_ns = base::now_ns();
-    if (Status status = raw_->ping_pong(leads ? other : 0, bytes, kRoundTrips, leads); !status) {
-      return status;
-    }
-    if (leads) {
-      NetworkNumbers(board, case_).samples(0, series)[static_cast<std::size_t>(round)] =
-          static_cast<double>(base::now_ns() - start_ns) * 1e-3 / (2 * kRoundTrips);
-    }
-    if (Status status = raw_->settle(); !status) return status;
+  const bool leads = board.rank() == 0;
+  const int peer = leads ? other : 0;
+  if (Status status = passed(board.pass()); !status) return status;
+  // The first one finds the other awake.
+  if (Status status = raw_->ping_pong(peer, bytes, 1, leads); !status) return status;
+  const std::int64_t start_ns = base::now_ns();
+  if (Status status = raw_->ping_pong(peer, bytes, kRoundTrips, leads); !status) return status;
+  if (leads) {
+    NetworkNumbers(board, case_).samples(0, series)[static_cast<std::size_t>(round)] =
+        static_cast<double>(base::now_ns() - start_ns) * 1e-3 / (2 * kRoundTrips);
   }
-  return passed(board.pass(Board::Wait::asleep));
+  return finish(board);
 }
 
 Status NetworkMeter::measure(Board& board, int first, int end, Progress& progress) {
+  // The first puts to a peer connect to it: this sample is replaced.
+  if (Status status = time_exchange(board, RawSeries::stream, first); !status) return status;
   for (int round = first; round < end; ++round) {
     progress.tick("measuring the network", round, end);
     for (const RawSeries series :

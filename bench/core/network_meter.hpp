@@ -45,6 +45,8 @@ class NetworkMeter {
   /// What `from` puts to every rank.
   std::vector<std::uint64_t> bytes_of(const NetworkNumbers& numbers, int from,
                                       RawSeries series) const;
+  /// Brings what is still under way to its end, on all ranks.
+  Status finish(Board& board);
   Status time_exchange(Board& board, RawSeries series, int round);
   Status time_one_way(Board& board, RawSeries series, std::uint64_t bytes, int round);
 

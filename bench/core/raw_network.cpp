@@ -106,7 +106,7 @@ Result<std::uint64_t> RawNetwork::put(int peer, std::uint64_t bytes, std::uint64
   return std::uint64_t{chunk.bytes};
 }
 
-Result<bool> RawNetwork::poll() {
+Result<bool> RawNetwork::look() {
   std::array<Event, 64> events;
   const std::size_t count = endpoint_->poll(events);
   for (std::size_t i = 0; i < count; ++i) {
@@ -133,7 +133,7 @@ template <typename Done>
 Status RawNetwork::wait(const Done& done, const char* what) {
   const base::Deadline deadline = deadline_of(deadline_s_);
   while (!done()) {
-    const Result<bool> any = poll();
+    const Result<bool> any = look();
     if (!any) return any.status();
     if (*any) continue;
     ::sched_yield();
@@ -166,7 +166,7 @@ Status RawNetwork::exchange(std::span<const std::uint64_t> bytes, int expected) 
       }
       left |= put_already < all;
     }
-    const Result<bool> happened = poll();
+    const Result<bool> happened = look();
     if (!happened) return happened.status();
     if (any || *happened) continue;
     ::sched_yield();
@@ -204,6 +204,12 @@ Status RawNetwork::ping_pong(int peer, std::uint64_t bytes, int times, bool lead
     if (Status status = put_whole(peer, bytes); !status) return status;
   }
   return {};
+}
+
+Status RawNetwork::poll() {
+  const Result<bool> any = look();
+  if (any && !*any) ::sched_yield();
+  return any.status();
 }
 
 Status RawNetwork::settle() {

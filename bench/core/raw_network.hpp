@@ -36,6 +36,8 @@ class RawNetwork {
   Status ping_pong(int peer, std::uint64_t bytes, int times, bool leads);
   /// Waits until nothing of this rank's is on its way any more.
   Status settle();
+  /// Lets things move: signals and acknowledgements that others wait for, too.
+  Status poll();
 
  private:
   RawNetwork(bootstrap::Group& group, double deadline_s);
@@ -45,7 +47,7 @@ class RawNetwork {
   Result<std::uint64_t> put(int peer, std::uint64_t bytes, std::uint64_t done);
   Status put_whole(int peer, std::uint64_t bytes);
   /// Whether anything has happened.
-  Result<bool> poll();
+  Result<bool> look();
   /// Polls until `done()`.
   template <typename Done>
   Status wait(const Done& done, const char* what);
