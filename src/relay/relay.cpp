@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <atomic>
@@ -23,10 +24,13 @@
 namespace sluice::relay {
 namespace {
 
-// After the last event the thread looks again at once, for so long; then it sleeps between looks.
+// After the last event the thread looks again at once, for so long; then it sleeps between looks. Where
+// it has a processor to itself it costs nobody anything to go on looking.
 constexpr std::int64_t kEagerNs = 200'000;
-// Published words of neighbours do not wake it.
+constexpr std::int64_t kEagerAloneNs = 20'000'000;
+// What comes from other nodes does not wake it.
 constexpr std::chrono::microseconds kNap{100};
+constexpr unsigned long kTimerSlackNs = 1000;  // Else naps are half as long again.
 // How long a closed communicator serves peers that have not closed theirs.
 constexpr std::int64_t kLingerNs = 2'000'000'000;
 
@@ -193,6 +197,7 @@ Status Relay::Thread::connect(base::Deadline deadline) {
 
 void Relay::Thread::run() {
   const numeric::FloatEnvironment floats;
+  ::prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
   try {
     serve();
   } catch (const std::exception& error) {  // Memory that is not to be had.
@@ -221,6 +226,9 @@ void Relay::Thread::serve() {
 }
 
 void Relay::Thread::serve(Progress& progress) {
+  const unsigned threads = 2 * static_cast<unsigned>(site.neighbours().size());
+  const std::int64_t eager_ns =
+      std::thread::hardware_concurrency() >= threads ? kEagerAloneNs : kEagerNs;
   std::int64_t eager_until_ns = 0;
   std::int64_t end_ns = 0;
   for (;;) {
@@ -234,11 +242,17 @@ void Relay::Thread::serve(Progress& progress) {
       break;
     }
     if (any) {
-      eager_until_ns = now_ns + kEagerNs;
+      eager_until_ns = now_ns + eager_ns;
     } else if (now_ns < eager_until_ns) {
       ::sched_yield();
     } else {
-      endpoint->idle(kNap);
+      memory::Sleeper sleeper(site.doorbell(site.rank));
+      // Looked at once more: what came before the announcement did not ring.
+      if (progress.step()) {
+        eager_until_ns = base::now_ns() + eager_ns;
+      } else {
+        sleeper.sleep(std::chrono::nanoseconds(kNap).count());
+      }
     }
   }
 }
@@ -278,6 +292,11 @@ void Relay::publish(protocol::CellKind kind, std::uint64_t epoch) noexcept {
   protocol::HostAccess::store_release(
       *site.at<std::uint64_t>(site.rank, site.own().published(kind)), epoch);
   wake();
+  if (kind != protocol::CellKind::combine) return;
+  // They may wait for it with their sums.
+  for (const int neighbour : site.neighbours()) {
+    if (neighbour != site.rank) site.doorbell(neighbour).ring();
+  }
 }
 
 bool Relay::flushed(protocol::Kind kind, std::uint64_t epoch) const noexcept {
@@ -298,7 +317,7 @@ std::int64_t Relay::bytes_put(int peer) const noexcept {
 }
 
 void Relay::wake() noexcept {
-  thread_->endpoint->wake();
+  thread_->site.doorbell(thread_->site.rank).ring();
 }
 
 }  // namespace sluice::relay

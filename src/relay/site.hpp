@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bootstrap/group.hpp"
+#include "memory/control_page.hpp"
 #include "memory/shared_region.hpp"
 #include "protocol/cell.hpp"
 #include "protocol/epochs.hpp"
@@ -64,6 +65,11 @@ struct Site {
   template <typename T>
   T* at(int of_rank, std::size_t offset) const noexcept {
     return reinterpret_cast<T*>(memory->windows.base(of_rank) + offset);
+  }
+  /// Where the progress thread of a rank of this node sleeps.
+  memory::Doorbell& doorbell(int neighbour) const noexcept {
+    static_assert(sizeof(memory::Doorbell) == window::kLineBytes);
+    return *at<memory::Doorbell>(neighbour, layout(neighbour).doorbell());
   }
   void ring(int neighbour) const noexcept { group->control(neighbour).doorbell.ring(); }
   void ring_all() const noexcept {

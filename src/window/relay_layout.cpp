@@ -60,7 +60,7 @@ RelayLayout::RelayLayout(const WindowLayout& window, const routing::NodeMap& nod
     return begin;
   };
   const std::size_t combine_rows = at(window.combine_slots()) * window.combine_row_stride();
-  words_ = take((protocol::kCellKinds + protocol::kKinds + 2) * kLineBytes +
+  words_ = take((protocol::kCellKinds + protocol::kKinds + 3) * kLineBytes +
                 3 * at(nodes.ranks()) * sizeof(std::uint64_t));
   out_heads_ = take(other_nodes * 2 * at(banks_) * head_);
   answers_ = take(remotes * at(banks_) * answer_);

@@ -123,8 +123,10 @@ class RelayLayout {
     return words_ + at(protocol::kCellKinds + protocol::kKinds + 1) * kLineBytes +
            at(static_cast<int>(kind)) * sizeof(std::uint64_t);
   }
+  /// Where the progress thread sleeps: a memory::Doorbell.
+  std::size_t doorbell() const noexcept { return told(protocol::Kind::dispatch) + kLineBytes; }
   std::size_t accusation(int peer) const noexcept {
-    return told(protocol::Kind::dispatch) + kLineBytes + at(peer) * sizeof(std::uint64_t);
+    return doorbell() + kLineBytes + at(peer) * sizeof(std::uint64_t);
   }
   /// Bytes that were put to the peer, for statistics.
   std::size_t bytes_put(int peer) const noexcept {

@@ -132,6 +132,19 @@ void await_told(Context& context, const Exchange& exchange, std::uint64_t epoch,
   await_flushed(context, exchange, epoch);
 }
 
+// Waits until nobody reads any more what is the caller's: neighbours have told so, and of what goes to
+// other nodes (rows of x; results are staged for them) all is on its way.
+void await_done(Context& context, const Exchange& exchange) {
+  const RankSet peers = active_peers(context);
+  RankSet near;
+  for (int peer = 0; peer < context.ranks(); ++peer) {
+    if (peers.contains(peer) && context.together(peer)) near.insert(peer);
+  }
+  await(context, exchange, "done", near,
+        [&](int peer) { return has_told(context, exchange.kind, peer, exchange.epoch); });
+  if (exchange.kind == Kind::dispatch) await_flushed(context, exchange, exchange.epoch);
+}
+
 }  // namespace
 
 RankSet active_peers(const Context& context) noexcept {
@@ -271,9 +284,7 @@ void close_receive(Context& context, const Exchange& exchange, bool zero_copy) {
   if (context.reads_in_place()) {
     tell_peers(context, exchange.kind);
     ring_peers(context);
-    if (zero_copy && !mutant(Mutant::done_wait_skipped)) {
-      await_told(context, exchange, exchange.epoch, "done");
-    }
+    if (zero_copy && !mutant(Mutant::done_wait_skipped)) await_done(context, exchange);
   }
   context.suspects.operation_ended();
 }

@@ -63,6 +63,7 @@ std::vector<Region> regions_of(const Case& c, const RelayLayout& layout, int ran
   }
   add(layout.closed(), 8);
   add(layout.alive(), 8);
+  add(layout.doorbell(), kLineBytes);
   const std::size_t head =
       layout.head_headers() + tokens * DispatchHeaderLayout::bytes(shape.top_k);
   for (int node = 0; node < c.nodes.nodes(); ++node) {
