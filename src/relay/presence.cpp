@@ -124,6 +124,7 @@ void Presence::take(const window::RelaySlot& slot, std::int64_t now_ns) {
       if (--link(node).unheard == 0) postings_.hold(source, false);
       return;
     case Sign::accused: {
+      if (index(slot.place) >= site_.neighbours().size()) return;  // Of no rank.
       const int reader = site_.neighbours()[index(slot.place)];
       auto& word = *site_.at<std::uint64_t>(reader, site_.window.accusation(source));
       protocol::accuse<HostAccess>(word);
@@ -131,11 +132,13 @@ void Presence::take(const window::RelaySlot& slot, std::int64_t now_ns) {
       return postings_.sign(source, Sign::heard);
     }
     case Sign::died:
+      if (index(slot.place) >= site_.nodes.ranks_of(node).size()) return;
       for (const int reader : site_.neighbours()) {
         give_up(site_.nodes.ranks_of(node)[index(slot.place)], reader, kGivenUp);
       }
       return;
     case Sign::absent:
+      if (index(slot.place) >= site_.nodes.ranks_of(node).size()) return;
       return give_up(site_.nodes.ranks_of(node)[index(slot.place)], site_.rank, kGivenUp);
   }
 }
