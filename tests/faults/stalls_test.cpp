@@ -10,9 +10,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "faults/echo_round.hpp"
+#include "support/random.hpp"
 #include "support/run_ranks.hpp"
 #include "support/scripted_network.hpp"
 
@@ -176,6 +179,103 @@ TEST_P(OfTwoNodes, OnePathIsLost) {
   run();
 }
 
+/// What befalls the network for a while, drawn: lines that are cut or slow, threads that stand still.
+class Storm {
+ public:
+  explicit Storm(std::uint64_t seed) {
+    support::Random random = support::Random::of(seed, 17);
+    const std::int64_t count = 1 + random.below(4);
+    for (std::int64_t i = 0; i < count; ++i) {
+      Trouble trouble;
+      trouble.kind = static_cast<Kind>(random.below(4));
+      trouble.from = static_cast<int>(random.below(kRanks));
+      trouble.to = static_cast<int>(random.below(kRanks));
+      trouble.begin = milliseconds(100 + random.below(300));
+      // Also for less than the patience, and for good.
+      trouble.end = trouble.begin + milliseconds(random.chance(20) ? 60'000 : random.below(600));
+      trouble.delay = milliseconds(random.below(400));
+      troubles_.push_back(trouble);
+    }
+  }
+
+  support::NetworkScript script() const {
+    support::NetworkScript script;
+    script.swallows = [this](int from, int to) { return find(Kind::cut, from, to) != nullptr; };
+    script.stalls = [this](int rank) {
+      const Trouble* const found = find(Kind::still, rank, -1);
+      return found != nullptr && found->end - found->begin < milliseconds(1000);
+    };
+    script.delays = [this](int from, int to, std::uint32_t bytes) {
+      const Trouble* found = find(Kind::slow, from, to);
+      if (found == nullptr && bytes > 0) found = find(Kind::slow_rows, from, to);
+      return found == nullptr ? milliseconds(0) : found->delay;
+    };
+    return script;
+  }
+
+ private:
+  using milliseconds = std::chrono::milliseconds;
+  using Clock = std::chrono::steady_clock;
+  enum class Kind { cut, still, slow, slow_rows };
+  struct Trouble {
+    Kind kind;
+    int from;
+    int to;
+    milliseconds begin;
+    milliseconds end;
+    milliseconds delay;
+  };
+
+  const Trouble* find(Kind kind, int from, int to) const {
+    const auto now = Clock::now() - start_;
+    for (const Trouble& each : troubles_) {
+      if (each.kind == kind && each.from == from && (to < 0 || each.to == to) &&
+          now >= each.begin && now < each.end) {
+        return &each;
+      }
+    }
+    return nullptr;
+  }
+
+  Clock::time_point start_ = Clock::now();
+  std::vector<Trouble> troubles_;
+};
+
+class Storms : public ::testing::TestWithParam<int> {};
+
+// Whatever is lost: what comes is right, and nobody is stuck. SLUICE_TEST_SEEDS: how many, of each size.
+TEST_P(Storms, WhatComesIsRight) {
+  ::setenv("SLUICE_TEST_NODE_SIZE", std::to_string(GetParam()).c_str(), 1);
+  ::setenv("SLUICE_NETWORK", "memory", 1);
+  ::setenv("SLUICE_NETWORK_PATIENCE_MS", "200", 1);
+  const char* const text = std::getenv("SLUICE_TEST_SEEDS");
+  const std::uint64_t seeds = text == nullptr ? 4 : std::strtoull(text, nullptr, 10);
+  for (std::uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) {
+    const Storm storm(seed);
+    const support::ScriptedNetwork network(storm.script());
+    const auto body = [&](World& world, support::Findings& findings) {
+      CommunicatorOptions options = EchoRound::options();
+      options.mode = seed % 2 == 0 ? Mode::throughput : Mode::latency;
+      auto made = Communicator::create(world, EchoRound::shape(kRanks), options);
+      if (!made.ok()) return findings.add("create: " + made.status().to_string());
+      EchoRound rounds(*made, findings);
+      for (int round = 0; round < 60; ++round) {
+        const EchoRound::Outcome seen = rounds.run(round);
+        for (const double seconds : {seen.dispatch_seconds, seen.combine_seconds}) {
+          if (seconds > 10) findings.add(fmt::format("round {} needed its deadline", round));
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(8));
+      }
+    };
+    support::RunOptions options;
+    options.leave = false;
+    const support::RunResult result = support::run_as_threads(kRanks, body, options);
+    EXPECT_TRUE(result.failures.empty()) << "seed " << seed << "\n" << result.text();
+  }
+  ::unsetenv("SLUICE_TEST_NODE_SIZE");
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, Storms, ::testing::Values(1, 2, 3));
 INSTANTIATE_TEST_SUITE_P(Faults, OfTwoNodes, ::testing::Range(0, kRanks));
 INSTANTIATE_TEST_SUITE_P(Faults, OfThreeAndOne, ::testing::Values(3));
 
