@@ -72,12 +72,11 @@ class SLUICE_API World {
   /// Waits at most `deadline` for peers to have seen it.
   Status leave(std::chrono::nanoseconds deadline);
 
-  /// For the library itself.
+  /// For the library itself, and its tests.
+  explicit World(std::shared_ptr<bootstrap::Group> group, WorldOptions options);
   const std::shared_ptr<bootstrap::Group>& group() const noexcept { return group_; }
 
  private:
-  explicit World(std::shared_ptr<bootstrap::Group> group, WorldOptions options);
-
   std::shared_ptr<bootstrap::Group> group_;
   WorldOptions options_;
 };

@@ -33,7 +33,9 @@ struct RunResult {
 /// not set.
 std::vector<int> node_sizes(int ranks);
 
-/// Runs `body` on `ranks` threads of this process over World::threads, on nodes of node_sizes().
+/// Runs `body` on `ranks` threads of this process over World::threads, on nodes of node_sizes(). What goes
+/// between nodes goes through a wire with the weather that SLUICE_TEST_WIRE names, if it is set
+/// (wired_network.hpp).
 RunResult run_as_threads(int ranks, const RankBody& body, const RunOptions& options = {});
 /// Runs `body` on `ranks` child processes, joined by a rendezvous of their own. The caller has no
 /// other thread: a child is a copy of its only one. A child never returns to the caller.

@@ -6,7 +6,9 @@
 #include <mutex>
 #include <thread>
 
+#include "bootstrap/thread_group.hpp"
 #include "support/run_ranks.hpp"
+#include "support/wired_network.hpp"
 
 namespace sluice::support {
 
@@ -43,6 +45,21 @@ class Finish {
   std::size_t count_ = 0;
 };
 
+Result<std::vector<World>> make_worlds(const std::vector<int>& nodes) {
+  const char* const weather = std::getenv("SLUICE_TEST_WIRE");
+  if (weather == nullptr || nodes.size() < 2) return World::threads(nodes);
+  auto named = transport::network_of(base::Environment::read());
+  if (!named) return named.status();
+  auto network = wired(std::move(*named), weathers_named(weather));
+  if (!network) return network.status();
+  std::vector<World> worlds;
+  for (auto& group :
+       bootstrap::ThreadGroup::create_all(routing::NodeMap::of_sizes(nodes), *network)) {
+    worlds.emplace_back(std::move(group), WorldOptions{});
+  }
+  return worlds;
+}
+
 }  // namespace
 
 std::vector<int> node_sizes(int ranks) {
@@ -59,7 +76,7 @@ RunResult run_as_threads(int ranks, const RankBody& body, const RunOptions& opti
   RunResult result;
   const auto count = static_cast<std::size_t>(ranks);
   result.notes.resize(count);
-  Result<std::vector<World>> worlds = World::threads(node_sizes(ranks));
+  Result<std::vector<World>> worlds = make_worlds(node_sizes(ranks));
   if (!worlds) {
     result.failures.push_back("World::threads: " + worlds.status().to_string());
     return result;

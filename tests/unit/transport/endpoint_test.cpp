@@ -4,14 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <thread>
 
 #include "support/sanitizers.hpp"
 #include "transport/libfabric.hpp"
 #include "unit/transport/endpoints.hpp"
-#include "unit/transport/talker.hpp"
 
 namespace sluice::transport {
 namespace {
@@ -30,33 +28,8 @@ class Endpoints : public ::testing::TestWithParam<Kind> {
   }
   Endpoint& at(int rank) { return *joined_->endpoints[static_cast<std::size_t>(rank)]; }
 
-  /// All ranks talk to each other, each in a thread of its own.
-  void talk(int ranks, int messages) {
-    std::atomic<int> ready{0};
-    std::vector<std::int64_t> wrong(static_cast<std::size_t>(ranks), -1);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ranks; ++rank) {
-      threads.emplace_back([&, rank] {
-        auto& memory = joined_->memory[static_cast<std::size_t>(rank)];
-        Talker talker(at(rank), memory, rank, ranks, messages, Scheme::per_message, /*idles=*/true);
-        if (talker.run(base::Deadline::after(seconds(60)))) {
-          wrong[static_cast<std::size_t>(rank)] = talker.wrong();
-        }
-        ++ready;
-        // Its peers' last chunks move while it polls.
-        const auto deadline = base::Deadline::after(seconds(60));
-        while (ready < ranks && !deadline.expired()) {
-          talker.keep_polling();
-          std::this_thread::yield();
-        }
-        for (int peer = 0; peer < ranks; ++peer) {
-          if (peer == rank) continue;
-          EXPECT_EQ(at(rank).bytes_put(peer), talker.bytes_sent(peer));
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const std::int64_t count : wrong) EXPECT_EQ(count, 0);
+  void expect_whole(int messages) {
+    for (const std::int64_t wrong : talk(*joined_, messages)) EXPECT_EQ(wrong, 0);
   }
 
   std::unique_ptr<Joined> joined_;
@@ -65,13 +38,13 @@ class Endpoints : public ::testing::TestWithParam<Kind> {
 TEST_P(Endpoints, BringEveryMessageWhole) {
   join(3, Talker::memory_bytes(3));
   if (!joined_) return;
-  talk(3, 60);
+  expect_whole(60);
 }
 
 TEST_P(Endpoints, KeepTheWindowWhenItIsSmall) {
   join(2, Talker::memory_bytes(2), 4);
   if (!joined_) return;
-  talk(2, 40);
+  expect_whole(40);
 }
 
 TEST_P(Endpoints, PutNoMoreThanTheWindowUntilItIsTaken) {

@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "transport/libfabric.hpp"
@@ -33,7 +36,7 @@ std::vector<Kind> all_kinds() {
 }
 
 std::unique_ptr<Joined> join(const Kind& kind, int ranks, std::size_t bytes, int window,
-                             std::uint64_t seed, std::string& why_not) {
+                             std::uint64_t seed, std::string& why_not, const Introduce& introduce) {
   auto joined = std::make_unique<Joined>();
   if (kind.provider == "memory") {
     Adversity adversity;
@@ -68,6 +71,7 @@ std::unique_ptr<Joined> join(const Kind& kind, int ranks, std::size_t bytes, int
     const auto introduction = endpoint.introduction();
     EXPECT_TRUE(introduction.ok()) << introduction.status().to_string();
     introductions.push_back(introduction.ok() ? *introduction : std::string());
+    if (introduce) introductions.back() = introduce(introductions.back());
   }
   for (int rank = 0; rank < ranks; ++rank) {
     for (int peer = 0; peer < ranks; ++peer) {
@@ -78,6 +82,35 @@ std::unique_ptr<Joined> join(const Kind& kind, int ranks, std::size_t bytes, int
     }
   }
   return joined;
+}
+
+std::vector<std::int64_t> talk(Joined& joined, int messages, const Load& load) {
+  const int ranks = static_cast<int>(joined.endpoints.size());
+  std::atomic<int> ready{0};
+  std::vector<std::int64_t> wrong(joined.endpoints.size(), -1);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto self = static_cast<std::size_t>(rank);
+      Endpoint& endpoint = *joined.endpoints[self];
+      Talker talker(endpoint, joined.memory[self], rank, ranks, messages, Scheme::per_message,
+                    /*idles=*/true, load);
+      if (talker.run(base::Deadline::after(std::chrono::seconds(60)))) wrong[self] = talker.wrong();
+      ++ready;
+      // Its peers' last chunks move while it polls.
+      const auto deadline = base::Deadline::after(std::chrono::seconds(60));
+      while (ready < ranks && !deadline.expired()) {
+        talker.keep_polling();
+        std::this_thread::yield();
+      }
+      for (int peer = 0; peer < ranks; ++peer) {
+        if (peer == rank) continue;
+        EXPECT_EQ(endpoint.bytes_put(peer), talker.bytes_sent(peer));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return wrong;
 }
 
 }  // namespace sluice::transport

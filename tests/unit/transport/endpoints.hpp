@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "transport/memory_fabric.hpp"
 #include "transport/transport.hpp"
+#include "unit/transport/talker.hpp"
 
 namespace sluice::transport {
 
@@ -28,8 +30,16 @@ struct Joined {
   std::vector<std::unique_ptr<Endpoint>> endpoints;
 };
 
+/// What a rank's peers are given for its introduction.
+using Introduce = std::function<std::string(const std::string& introduction)>;
+
 /// Null, and `why_not`, where this machine does not have the provider.
 std::unique_ptr<Joined> join(const Kind& kind, int ranks, std::size_t bytes, int window,
-                             std::uint64_t seed, std::string& why_not);
+                             std::uint64_t seed, std::string& why_not,
+                             const Introduce& introduce = {});
+
+/// All ranks talk to each other, each in a thread of its own. How many messages each read wrong; -1: it
+/// did not get all.
+std::vector<std::int64_t> talk(Joined& joined, int messages, const Load& load = {});
 
 }  // namespace sluice::transport

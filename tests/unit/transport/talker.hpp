@@ -21,22 +21,30 @@ namespace sluice::transport {
 /// that keeps no order.
 enum class Scheme : std::uint8_t { per_message, running_count, last_chunk };
 
+/// How much ranks say to each other. Every message has all chunks of `chunk_bytes` if it is full;
+/// otherwise their number and lengths are drawn, up to these.
+struct Load {
+  int slots = 3;  // Messages on their way from one rank to another.
+  std::size_t chunk_bytes = 1536;
+  int chunks = 5;
+  bool full = false;
+
+  constexpr std::size_t slot_bytes() const {
+    return chunk_bytes * static_cast<std::size_t>(chunks);
+  }
+};
+
 /// One rank that sends messages of several chunks to all others, in slots that are used again when
 /// the receiver has given them back, and checks what it gets. What a message holds follows from its
 /// source, target and number.
 class Talker {
  public:
-  static constexpr int kSlots = 3;  // On their way from one rank to another.
-  static constexpr std::size_t kChunkBytes = 1536;
-  static constexpr int kChunks = 5;  // At most, of a message.
-  static constexpr std::size_t kSlotBytes = kChunkBytes * kChunks;
-
-  static std::size_t memory_bytes(int ranks) {
-    return 2 * static_cast<std::size_t>(ranks) * kSlots * kSlotBytes;
+  static std::size_t memory_bytes(int ranks, const Load& load = {}) {
+    return 2 * static_cast<std::size_t>(ranks * load.slots) * load.slot_bytes();
   }
 
   Talker(Endpoint& endpoint, std::vector<std::byte>& memory, int rank, int ranks, int messages,
-         Scheme scheme, bool idles = false)
+         Scheme scheme, bool idles = false, const Load& load = {})
       : endpoint_(endpoint),
         memory_(memory),
         rank_(rank),
@@ -44,8 +52,10 @@ class Talker {
         messages_(messages),
         scheme_(scheme),
         idles_(idles),
-        arrivals_(2 * ranks * kSlots),
-        peers_(static_cast<std::size_t>(ranks)) {}
+        load_(load),
+        arrivals_(2 * ranks * load.slots),
+        peers_(static_cast<std::size_t>(ranks), Peer(load.slots)),
+        expected_(load.chunk_bytes) {}
 
   /// Until all has been sent, received and given back.
   bool run(base::Deadline deadline) {
@@ -74,13 +84,18 @@ class Talker {
 
  private:
   struct Peer {
+    explicit Peer(int slots)
+        : in_use(static_cast<std::size_t>(slots)),
+          unsent(static_cast<std::size_t>(slots)),
+          message(static_cast<std::size_t>(slots)),
+          returns(static_cast<std::size_t>(slots)) {}
     int sent = 0;      // messages
     int returned = 0;  // slots that were given back
     int received = 0;
-    std::array<bool, kSlots> in_use{};
-    std::array<int, kSlots> unsent{};             // chunks of the slot's message
-    std::array<int, kSlots> message{};            // awaited in the slot, of that peer
-    std::array<std::uint32_t, kSlots> returns{};  // of the peer's slots
+    std::vector<bool> in_use;
+    std::vector<int> unsent;             // chunks of the slot's message
+    std::vector<int> message;            // awaited in the slot, of that peer
+    std::vector<std::uint32_t> returns;  // of the peer's slots
     std::deque<Chunk> queue;
     std::uint64_t bytes = 0;
     int chunks_seen = 0;  // running_count
@@ -94,11 +109,14 @@ class Talker {
                                                           static_cast<std::uint64_t>(message))
                                           .next());
   }
-  static int chunks_of(int source, int target, int message) {
-    return 1 + static_cast<int>(mix(source, target, message, 1) % kChunks);
+  int chunks_of(int source, int target, int message) const {
+    if (load_.full) return load_.chunks;
+    return 1 + static_cast<int>(mix(source, target, message, 1) %
+                                static_cast<std::uint32_t>(load_.chunks));
   }
-  static std::size_t bytes_of(int source, int target, int message, int chunk) {
-    return mix(source, target, message, 2 + chunk) % kChunkBytes;  // 0: the immediate alone
+  std::size_t bytes_of(int source, int target, int message, int chunk) const {
+    if (load_.full) return load_.chunk_bytes;
+    return mix(source, target, message, 2 + chunk) % load_.chunk_bytes;  // 0: the immediate alone
   }
   static void fill(std::byte* out, std::size_t bytes, std::uint32_t seed) {
     for (std::size_t i = 0; i < bytes; ++i) {
@@ -107,14 +125,16 @@ class Talker {
   }
 
   std::size_t out_offset(int peer, int slot) const {
-    return (static_cast<std::size_t>(peer) * kSlots + static_cast<std::size_t>(slot)) * kSlotBytes;
+    return static_cast<std::size_t>(peer * load_.slots + slot) * load_.slot_bytes();
   }
   std::size_t in_offset(int peer, int slot) const {
     return out_offset(ranks_, 0) + out_offset(peer, slot);
   }
   // Slots of messages: by source; behind them slots that are given back: by receiver.
-  static int slot_number(int source, int slot) { return source * kSlots + slot; }
-  int return_number(int receiver, int slot) const { return (ranks_ + receiver) * kSlots + slot; }
+  int slot_number(int source, int slot) const { return source * load_.slots + slot; }
+  int return_number(int receiver, int slot) const {
+    return (ranks_ + receiver) * load_.slots + slot;
+  }
 
   bool done(const std::set<int>& silent) const {
     for (int peer = 0; peer < ranks_; ++peer) {
@@ -130,7 +150,7 @@ class Talker {
 
   bool send(int target) {
     Peer& peer = of(target);
-    while (peer.sent < messages_ && is_free(peer, peer.sent % kSlots)) {
+    while (peer.sent < messages_ && is_free(peer, peer.sent % load_.slots)) {
       post(target, peer.sent++);
     }
     bool moved = false;
@@ -151,18 +171,19 @@ class Talker {
 
   void post(int target, int message) {
     Peer& peer = of(target);
-    const int slot = message % kSlots;
+    const int slot = message % load_.slots;
     peer.in_use[static_cast<std::size_t>(slot)] = true;
     const int chunks = chunks_of(rank_, target, message);
     const std::uint32_t immediate =
-        Signal{slot_number(rank_, slot), chunks, static_cast<std::uint32_t>(message / kSlots)}
+        Signal{slot_number(rank_, slot), chunks, static_cast<std::uint32_t>(message / load_.slots)}
             .encode();
     for (int i = 0; i < chunks; ++i) {
       Chunk chunk;
       chunk.peer = target;
       chunk.from = chunk.to = 0;
-      chunk.from_offset = out_offset(target, slot) + static_cast<std::size_t>(i) * kChunkBytes;
-      chunk.to_offset = in_offset(rank_, slot) + static_cast<std::size_t>(i) * kChunkBytes;
+      chunk.from_offset =
+          out_offset(target, slot) + static_cast<std::size_t>(i) * load_.chunk_bytes;
+      chunk.to_offset = in_offset(rank_, slot) + static_cast<std::size_t>(i) * load_.chunk_bytes;
       chunk.bytes = static_cast<std::uint32_t>(bytes_of(rank_, target, message, i));
       chunk.immediate = immediate;
       chunk.context = ++chunks_;
@@ -201,7 +222,8 @@ class Talker {
     const Chunk& chunk = flight->second;
     if (chunk.from >= 0) {
       std::memset(&memory_[chunk.from_offset], 0xee, chunk.bytes);
-      const std::size_t slot = chunk.from_offset / kSlotBytes % kSlots;
+      const std::size_t slot =
+          chunk.from_offset / load_.slot_bytes() % static_cast<std::size_t>(load_.slots);
       --of(event.peer).unsent[slot];
     }
     on_the_way_.erase(flight);
@@ -209,24 +231,24 @@ class Talker {
 
   void arrived(std::uint32_t immediate) {
     const int number = Signal::decode(immediate).slot;
-    if (number >= 2 * ranks_ * kSlots) {  // last_chunk: of another chunk
+    if (number >= 2 * ranks_ * load_.slots) {  // last_chunk: of another chunk
       endpoint_.took(Signal::kSlotsMax - 1 - number, 1);
       return;
     }
-    const int source = number / kSlots % ranks_;
+    const int source = number / load_.slots % ranks_;
     endpoint_.took(source, 1);
-    if (number >= ranks_ * kSlots) {
+    if (number >= ranks_ * load_.slots) {
       if (!arrivals_.note(immediate)) return;
       arrivals_.take(number);
-      of(source).in_use[static_cast<std::size_t>(number % kSlots)] = false;
+      of(source).in_use[static_cast<std::size_t>(number % load_.slots)] = false;
       ++of(source).returned;
       return;
     }
     if (scheme_ == Scheme::running_count) return count_on(source);
-    if (scheme_ == Scheme::last_chunk) return complete(source, number % kSlots);
+    if (scheme_ == Scheme::last_chunk) return complete(source, number % load_.slots);
     if (!arrivals_.note(immediate)) return;
     arrivals_.take(number);
-    complete(source, number % kSlots);
+    complete(source, number % load_.slots);
   }
 
   // Complete when as many chunks have come as all messages up to this have.
@@ -237,7 +259,7 @@ class Talker {
     for (int message = 0; message < messages_; ++message) {
       needed += chunks_of(source, rank_, message);
       if (needed > peer.chunks_seen) return;
-      if (message >= peer.received) complete(source, message % kSlots);
+      if (message >= peer.received) complete(source, message % load_.slots);
     }
   }
 
@@ -245,15 +267,14 @@ class Talker {
   void complete(int source, int slot) {
     Peer& peer = of(source);
     int& uses = peer.message[static_cast<std::size_t>(slot)];
-    const int message = uses++ * kSlots + slot;
-    std::array<std::byte, kChunkBytes> expected;
+    const int message = uses++ * load_.slots + slot;
     bool right = message < messages_;
     for (int i = 0; right && i < chunks_of(source, rank_, message); ++i) {
       const std::size_t bytes = bytes_of(source, rank_, message, i);
       std::byte* const at =
-          &memory_[in_offset(source, slot) + static_cast<std::size_t>(i) * kChunkBytes];
-      fill(expected.data(), bytes, mix(source, rank_, message, 100 + i));
-      right = std::memcmp(at, expected.data(), bytes) == 0;
+          &memory_[in_offset(source, slot) + static_cast<std::size_t>(i) * load_.chunk_bytes];
+      fill(expected_.data(), bytes, mix(source, rank_, message, 100 + i));
+      right = std::memcmp(at, expected_.data(), bytes) == 0;
       std::memset(at, 0x5a, bytes);
     }
     if (!right) ++wrong_;
@@ -273,8 +294,10 @@ class Talker {
   int messages_;
   Scheme scheme_;
   bool idles_;
+  Load load_;
   Arrivals arrivals_;
   std::vector<Peer> peers_;
+  std::vector<std::byte> expected_;
   std::int64_t wrong_ = 0;
   std::uint64_t chunks_ = 0;
   std::map<std::uint64_t, Chunk> on_the_way_;  // put, and not yet `sent`

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#include "support/wired_network.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/byte_stream.hpp"
+
+namespace sluice::support {
+namespace {
+
+using std::chrono::microseconds;
+
+// As LibfabricEndpoint::introduction() writes them.
+constexpr std::uint32_t kIntroductionVersion = 1;
+struct RemoteMemory {
+  std::uint64_t base = 0;
+  std::uint64_t key = 0;
+};
+
+// The provider's name of an endpoint: where it listens.
+Result<std::string> leading(Wire& wire, const std::string& name, const Weather& weather) {
+  sockaddr_in address{};
+  if (name.size() == sizeof(address)) std::memcpy(&address, name.data(), sizeof(address));
+  if (address.sin_family != AF_INET || ntohl(address.sin_addr.s_addr) != INADDR_LOOPBACK) {
+    return Status(StatusCode::invalid_argument,
+                  "the wire leads to 127.0.0.1 only, as SLUICE_NETWORK_ADDRESS says");
+  }
+  const Result<std::uint16_t> port = wire.lead_to(ntohs(address.sin_port), weather);
+  if (!port.ok()) return port.status();
+  address.sin_port = htons(*port);
+  return std::string(reinterpret_cast<const char*>(&address), sizeof(address));
+}
+
+class WiredEndpoint final : public transport::Endpoint {
+ public:
+  WiredEndpoint(std::unique_ptr<Endpoint> inner, std::shared_ptr<Wire> wire, Weathers weathers)
+      : wire_(std::move(wire)), weathers_(std::move(weathers)), inner_(std::move(inner)) {}
+
+  const transport::Traits& traits() const noexcept override { return inner_->traits(); }
+  Result<transport::Region> add_region(std::byte* base, std::size_t bytes) override {
+    return inner_->add_region(base, bytes);
+  }
+  Result<std::string> introduction() override {
+    const Result<std::string> plain = inner_->introduction();
+    return plain.ok() ? through(*wire_, *plain, weathers_) : plain;
+  }
+  Status connect(int peer, std::string_view introduction) override {
+    return inner_->connect(peer, introduction);
+  }
+  transport::Posted put(const transport::Chunk& chunk) override { return inner_->put(chunk); }
+  std::size_t poll(std::span<transport::Event> events) override { return inner_->poll(events); }
+  void took(int peer, int chunks) override { inner_->took(peer, chunks); }
+  void abandon(int peer) override { inner_->abandon(peer); }
+  void idle(std::chrono::nanoseconds at_most) override { inner_->idle(at_most); }
+  void wake() noexcept override { inner_->wake(); }
+  std::uint64_t bytes_put(int peer) const noexcept override { return inner_->bytes_put(peer); }
+
+ private:
+  std::shared_ptr<Wire> wire_;
+  Weathers weathers_;
+  std::unique_ptr<Endpoint> inner_;
+};
+
+class WiredNetwork final : public transport::Network {
+ public:
+  WiredNetwork(std::shared_ptr<Network> inner, std::shared_ptr<Wire> wire, Weathers weathers)
+      : inner_(std::move(inner)), wire_(std::move(wire)), weathers_(std::move(weathers)) {
+    patience = inner_->patience;
+  }
+
+  Result<std::unique_ptr<transport::Endpoint>> open(int rank, int ranks,
+                                                    std::uint64_t meeting) override {
+    auto endpoint = inner_->open(rank, ranks, meeting);
+    if (!endpoint.ok()) return endpoint.status();
+    return std::unique_ptr<transport::Endpoint>(
+        std::make_unique<WiredEndpoint>(std::move(*endpoint), wire_, weathers_));
+  }
+
+ private:
+  std::shared_ptr<Network> inner_;
+  std::shared_ptr<Wire> wire_;
+  Weathers weathers_;
+};
+
+}  // namespace
+
+Weathers weathers_named(std::string_view name) {
+  Weather delay;
+  delay.delay = microseconds(300);
+  Weather loss = delay;
+  loss.losses = 10;
+  loss.stall_min = microseconds(5'000);
+  loss.stall_max = microseconds(40'000);
+  Weather narrow = delay;
+  narrow.bytes_per_second = 40'000'000;
+  Weather late = loss;
+  late.delay = microseconds(4'000);
+  if (name == "delay") return {delay};
+  if (name == "loss") return {loss};
+  if (name == "narrow") return {narrow};
+  if (name == "overtaking") return {late, delay};
+  return {};
+}
+
+Result<std::string> through(Wire& wire, std::string_view introduction, const Weathers& weathers) {
+  base::ByteReader reader(introduction);
+  base::ByteWriter writer;
+  const auto version = reader.get<std::uint32_t>();
+  writer.put(version);
+  writer.put_string(reader.get_string());           // provider
+  writer.put(reader.get<transport::SignalMode>());  // how it signals
+  const auto rails = reader.get<std::uint32_t>();
+  writer.put(rails).put(reader.get<std::uint32_t>());  // and the window
+  const auto regions = reader.get<std::uint32_t>();
+  writer.put(regions);
+  for (std::uint32_t rail = 0; rail < rails && reader.ok(); ++rail) {
+    const Result<std::string> name =
+        leading(wire, reader.get_string(), weathers[rail % weathers.size()]);
+    if (!name.ok()) return name.status();
+    writer.put_string(*name);
+    // Its desk, and its regions.
+    for (std::uint32_t i = 0; i < 1 + regions && reader.ok(); ++i) {
+      writer.put(reader.get<RemoteMemory>());
+    }
+  }
+  if (version != kIntroductionVersion || !reader.ok() || !reader.at_end()) {
+    return Status(StatusCode::mismatch, "the wire knows another form of introductions");
+  }
+  return writer.take();
+}
+
+Result<std::shared_ptr<transport::Network>> wired(std::shared_ptr<transport::Network> network,
+                                                  const Weathers& weathers) {
+  if (weathers.empty()) return Status(StatusCode::invalid_argument, "there is no such weather");
+  Result<std::unique_ptr<Wire>> wire = Wire::start(1);
+  if (!wire.ok()) return wire.status();
+  return std::shared_ptr<transport::Network>(std::make_shared<WiredNetwork>(
+      std::move(network), std::shared_ptr<Wire>(std::move(*wire)), weathers));
+}
+
+}  // namespace sluice::support
