@@ -8,6 +8,7 @@
 #include "sluice/moe_layer.hpp"
 #include "sluice/report.hpp"
 #include "sluice/status.hpp"
+#include "sluice/store.hpp"
 #include "sluice/types.hpp"
 #include "sluice/version.hpp"
 #include "sluice/world.hpp"

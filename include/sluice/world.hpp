@@ -10,6 +10,7 @@
 
 #include "sluice/export.hpp"
 #include "sluice/status.hpp"
+#include "sluice/store.hpp"
 
 namespace sluice {
 
@@ -40,6 +41,15 @@ class SLUICE_API World {
   /// Joins `size` ranks at a rendezvous: "tcp:host:port" (rank 0 serves it) or "unix:name" (an
   /// abstract socket of one host; nothing stays behind in the file system).
   static Result<World> join(int rank, int size, std::string_view rendezvous,
+                            const WorldOptions& options = {});
+  /// Joins with a caller's store, through which ranks of several nodes also make their collective calls
+  /// (but not dispatch and combine) for as long as the world lasts. The same store is for one world at a
+  /// time: for the next one when all ranks have joined, and on several nodes left; for none that comes
+  /// after a join that failed, or a rank that ended without leave() (another prefix before the keys makes
+  /// another store of it). The World, and those split from it, own a share of it until they are
+  /// destroyed; on one node until this returns. `failed_precondition` if this rank's keys are there
+  /// already, `mismatch` if other ranks have said another size.
+  static Result<World> join(int rank, int size, std::shared_ptr<Store> store,
                             const WorldOptions& options = {});
   /// Joins with a caller's all_gather, which is called at most twice, equally often on all ranks, here
   /// only.

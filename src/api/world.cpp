@@ -12,6 +12,7 @@
 #include "bootstrap/launch_environment.hpp"
 #include "bootstrap/process_group.hpp"
 #include "bootstrap/store_gather.hpp"
+#include "bootstrap/store_join.hpp"
 #include "bootstrap/thread_group.hpp"
 #include "sluice/limits.hpp"
 #include "store/address.hpp"
@@ -102,7 +103,21 @@ Result<World> World::join(int rank, int size, std::string_view rendezvous,
         [&](std::string_view blob) {
           return bootstrap::gather_at(*address, rank, size, blob, deadline);
         },
-        deadline, bootstrap::this_host(), named ? "localhost" : address->host);
+        deadline, bootstrap::this_host(), {named ? "localhost" : address->host, nullptr});
+    if (!group.ok()) return group.status();
+    return World(std::move(*group), options);
+  });
+}
+
+Result<World> World::join(int rank, int size, std::shared_ptr<Store> store,
+                          const WorldOptions& options) {
+  return guarded([&]() -> Result<World> {
+    if (Status status = check_place(rank, size); !status.ok()) return status;
+    if (store == nullptr) {
+      return Status(StatusCode::invalid_argument, "the store is null, expected one");
+    }
+    auto group = bootstrap::join_through(std::move(store), rank, size,
+                                         base::Deadline::after(options.deadline));
     if (!group.ok()) return group.status();
     return World(std::move(*group), options);
   });

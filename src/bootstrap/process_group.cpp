@@ -48,7 +48,7 @@ ProcessGroup::ProcessGroup(Mesh mesh)
 Result<std::unique_ptr<Group>> ProcessGroup::create(int rank, int size, const Gather& gather,
                                                     base::Deadline deadline,
                                                     const Result<HostIdentity>& host,
-                                                    const std::string& store_host) {
+                                                    const StorePlace& store) {
   Introduction mine;
   mine.rank = rank;
   mine.size = size;
@@ -58,8 +58,7 @@ Result<std::unique_ptr<Group>> ProcessGroup::create(int rank, int size, const Ga
   auto introductions = introduce(mine, gather);
   if (!introductions.ok()) return introductions.status();
   if (std::vector<std::string> nodes = several_nodes(*introductions); !nodes.empty()) {
-    return SpanningGroup::create(rank, nodes, gather, store_host.empty() ? host_name() : store_host,
-                                 deadline);
+    return SpanningGroup::create(rank, nodes, gather, store, deadline);
   }
   auto mesh = connect_mesh(rank, *introductions, *listener, deadline);
   if (!mesh.ok()) return mesh.status();

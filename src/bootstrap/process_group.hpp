@@ -12,6 +12,7 @@
 #include "bootstrap/introduction.hpp"
 #include "bootstrap/mesh.hpp"
 #include "bootstrap/peer_monitor.hpp"
+#include "bootstrap/world_store.hpp"
 
 namespace sluice::bootstrap {
 
@@ -20,12 +21,12 @@ namespace sluice::bootstrap {
 /// there its calls give failed_precondition, and its destructor disturbs nobody.
 class ProcessGroup final : public Group {
  public:
-  /// Collective; `gather` is called once, or twice: for ranks of several nodes it makes a SpanningGroup.
-  /// `host`: where this rank runs. `store_host`: see SpanningGroup::create; empty: this machine's name.
+  /// Collective; `gather` is called once, or twice: for ranks of several nodes it makes a SpanningGroup,
+  /// whose store is at `store`. `host`: where this rank runs.
   static Result<std::unique_ptr<Group>> create(int rank, int size, const Gather& gather,
                                                base::Deadline deadline,
                                                const Result<HostIdentity>& host = this_host(),
-                                               const std::string& store_host = {});
+                                               const StorePlace& store = {});
   ~ProcessGroup() override;
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/environment.hpp"
-#include "base/log.hpp"
 #include "bootstrap/agreement.hpp"
 #include "bootstrap/process_group.hpp"
+#include "bootstrap/served_store.hpp"
 #include "transport/network.hpp"
 
 namespace sluice::bootstrap {
@@ -25,65 +25,42 @@ routing::NodeMap map_of(const std::vector<std::string>& names) {
   return routing::NodeMap(rank_to_node);
 }
 
-// How long rank 0 serves ranks that have not left yet, when it leaves.
-constexpr std::chrono::seconds kGoodbye{5};
+std::string all_key(std::uint64_t gather) {
+  return "all/" + std::to_string(gather);
+}
 
 }  // namespace
 
-SpanningGroup::SpanningGroup(int rank, routing::NodeMap nodes, std::string host)
+SpanningGroup::SpanningGroup(int rank, routing::NodeMap nodes)
     : rank_(rank),
       nodes_(std::move(nodes)),
-      host_(std::move(host)),
       elsewhere_(std::make_unique<memory::ControlPage>()),
       everyone_(static_cast<std::size_t>(nodes_.ranks())) {
   std::iota(everyone_.begin(), everyone_.end(), 0);
 }
 
 SpanningGroup::~SpanningGroup() {
-  if (!process_.forked()) return;
-  // The server's thread and the connections are the parent's: neither is stopped from here.
-  static_cast<void>(server_.release());
-  static_cast<void>(store_.release());
+  if (process_.forked() && store_ != nullptr) store_->disown();
 }
 
 Result<std::unique_ptr<Group>> SpanningGroup::create(int rank,
                                                      const std::vector<std::string>& node_names,
-                                                     const Gather& gather, const std::string& host,
+                                                     const Gather& gather, const StorePlace& store,
                                                      base::Deadline deadline) {
-  std::unique_ptr<SpanningGroup> group(new SpanningGroup(rank, map_of(node_names), host));
-  if (Status status = group->connect(gather, deadline); !status.ok()) return status;
+  std::unique_ptr<SpanningGroup> group(new SpanningGroup(rank, map_of(node_names)));
+  group->store_ = store.supplied;
+  if (group->store_ == nullptr) {
+    auto served = ServedStore::open(rank, group->size(), gather,
+                                    store.host.empty() ? host_name() : store.host, deadline);
+    if (!served.ok()) return served.status();
+    group->store_ = std::move(served).value();
+  }
   auto network = transport::network_of(base::Environment::read());
   if (Status status = group->agree(network.status(), deadline); !status.ok()) return status;
   group->network_ = std::move(network).value();
   if (Status status = group->join_node(deadline); !status.ok()) return status;
+  group->store_->watch([self = group.get()] { return self->find_lost(); });
   return std::unique_ptr<Group>(std::move(group));
-}
-
-// Rank 0 tells in the gather where it serves the store, or why it cannot.
-Status SpanningGroup::connect(const Gather& gather, base::Deadline deadline) {
-  Status status;
-  std::string served;
-  if (rank_ == 0) {
-    store::Address address;
-    address.host = host_;
-    auto server = store::SocketStoreServer::start(address, size());
-    status = server.status();
-    if (server.ok()) {
-      server_ = std::move(server).value();
-      served = store::to_string(server_->address());
-    }
-  }
-  auto gathered = gather(status.ok() ? "at " + served : encode_status(status));
-  if (!gathered.ok()) return gathered.status();
-  const std::string& first = gathered->front();
-  if (!first.starts_with("at ")) return agreed_status(std::vector<Status>{decode_status(first)});
-  auto address = store::parse_address(std::string_view(first).substr(3));
-  if (!address.ok()) return address.status();
-  const store::Hello hello{static_cast<std::uint32_t>(rank_), static_cast<std::uint32_t>(size())};
-  auto client = store::SocketStore::connect(*address, hello, deadline);
-  if (!client.ok()) return client.status();
-  store_ = std::move(client).value();
-  return {};
 }
 
 Status SpanningGroup::join_node(base::Deadline deadline) {
@@ -108,11 +85,11 @@ Result<std::vector<std::string>> SpanningGroup::gather_among(const std::vector<i
                                                              const std::string& key,
                                                              std::string_view blob,
                                                              base::Deadline deadline) {
-  const auto key_of = [&](int rank) { return key + "/" + std::to_string(rank); };
-  if (Status status = store_->set(key_of(rank_), blob, deadline); !status.ok()) return status;
+  keys_.push_back(key_of(key, rank_));
+  if (Status status = store_->set(keys_.back(), blob, deadline); !status.ok()) return status;
   std::vector<std::string> blobs;
   for (const int member : members) {
-    auto theirs = store_->get(key_of(member), deadline);
+    auto theirs = store_->get(key_of(key, member), deadline);
     if (!theirs.ok()) {
       if (theirs.status().code() != StatusCode::deadline_exceeded) return theirs.status();
       return Status(StatusCode::deadline_exceeded,
@@ -131,13 +108,23 @@ Result<std::vector<std::string>> SpanningGroup::all_gather(std::string_view blob
     return Status(StatusCode::failed_precondition,
                   "rank " + std::to_string(rank_) + " has left this world and calls a collective");
   }
-  const std::uint64_t number = gathers_++;
-  auto blobs = gather_among(everyone_, "all/" + std::to_string(number), blob, deadline);
-  // Whoever is in the gather after it has read everything of the one before.
-  if (blobs.ok() && number > 0) {
-    auto erased =
-        store_->erase("all/" + std::to_string(number - 1) + "/" + std::to_string(rank_), deadline);
-    if (!erased.ok()) return erased.status();
+  if (!broken_.ok()) return broken_;
+  auto blobs = gather_all(blob, deadline);
+  if (!blobs.ok()) {
+    broken_ = blobs.status();
+    store_->give_up(broken_);
+  }
+  return blobs;
+}
+
+Result<std::vector<std::string>> SpanningGroup::gather_all(std::string_view blob,
+                                                           base::Deadline deadline) {
+  const std::vector<std::string> before = std::exchange(keys_, {});
+  auto blobs = gather_among(everyone_, all_key(gathers_++), blob, deadline);
+  if (!blobs.ok()) return blobs;
+  // Whoever is in this gather has read everything of the calls before.
+  for (const std::string& key : before) {
+    if (Status status = store_->erase(key, deadline); !status.ok()) return status;
   }
   return blobs;
 }
@@ -177,29 +164,35 @@ Result<std::unique_ptr<Group>> SpanningGroup::split(int color, int key, base::De
   if (!wishes.ok()) return wishes.status();
   const std::vector<int> members = split_members(*wishes, color);
   const auto place = std::find(members.begin(), members.end(), rank_) - members.begin();
+  const std::string name = "split/" + std::to_string(number) + "/" + std::to_string(color);
   int gathers = 0;
   const Gather among_members = [&](std::string_view blob) {
-    return gather_among(members,
-                        "split/" + std::to_string(number) + "/" + std::to_string(color) + "/" +
-                            std::to_string(gathers++),
-                        blob, deadline);
+    return gather_among(members, name + "/" + std::to_string(gathers++), blob, deadline);
   };
-  return ProcessGroup::create(static_cast<int>(place), static_cast<int>(members.size()),
-                              among_members, deadline, this_host(), host_);
+  const int new_rank = static_cast<int>(place);
+  const int new_size = static_cast<int>(members.size());
+  return ProcessGroup::create(new_rank, new_size, among_members, deadline, this_host(),
+                              store_->part(name, new_rank, new_size));
+}
+
+std::string SpanningGroup::key_of(const std::string& gather, int rank) {
+  return gather + "/" + std::to_string(rank);
+}
+
+std::optional<int> SpanningGroup::find_lost() const {
+  for (const int rank : nodes_.ranks_of(nodes_.node_of(rank_))) {
+    if (rank != rank_ && is_dead(rank)) return rank;
+  }
+  return std::nullopt;
 }
 
 Status SpanningGroup::leave(base::Deadline deadline) {
   if (Status status = check_joined(process_, rank_); !status.ok()) return status;
   left_ = true;
   Status status = node_->leave(deadline);
-  store_->say_goodbye(deadline);
-  // Others may still read what the last collective call brought.
-  if (server_ != nullptr) {
-    const auto at_most = base::Deadline::after(kGoodbye);
-    const bool sooner = !deadline.is_never() && deadline.at_ns() < at_most.at_ns();
-    const Status served = server_->wait_for_goodbyes(sooner ? deadline : at_most);
-    if (!served.ok()) base::log_info("rank 0 serves the store no longer: {}", served.message());
-  }
+  std::vector<std::string> last;
+  for (const int rank : everyone_) last.push_back(key_of(all_key(gathers_ - 1), rank));
+  store_->leave(last, deadline);
   return status;
 }
 

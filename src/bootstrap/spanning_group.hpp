@@ -2,26 +2,25 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/own_process.hpp"
 #include "bootstrap/group.hpp"
 #include "bootstrap/introduction.hpp"
-#include "store/socket_store.hpp"
-#include "store/socket_store_server.hpp"
+#include "bootstrap/world_store.hpp"
 
 namespace sluice::bootstrap {
 
 /// One rank of a world whose ranks are processes of several nodes: on each node a ProcessGroup, and a
-/// store, served by rank 0 for as long as the world lasts, for what concerns all. A rank that ends
-/// without leave() ends the collective calls of all others.
+/// store, served by rank 0 or supplied, for what concerns all. A rank that ends without leave() ends the
+/// collective calls of all others; with a supplied store once another of its node waits in one.
 class SpanningGroup final : public Group {
  public:
-  /// Collective; `gather` is called once. `node_names`: of every rank. `host`: where rank 0 serves the
-  /// store, a name or an address by which the others reach it.
+  /// Collective; `gather` is called once, or never with a supplied store. `node_names`: of every rank.
   static Result<std::unique_ptr<Group>> create(int rank, const std::vector<std::string>& node_names,
-                                               const Gather& gather, const std::string& host,
+                                               const Gather& gather, const StorePlace& store,
                                                base::Deadline deadline);
   ~SpanningGroup() override;
   SpanningGroup(const SpanningGroup&) = delete;
@@ -43,25 +42,28 @@ class SpanningGroup final : public Group {
   Status leave(base::Deadline deadline) override;
 
  private:
-  SpanningGroup(int rank, routing::NodeMap nodes, std::string host);
-  Status connect(const Gather& gather, base::Deadline deadline);
+  SpanningGroup(int rank, routing::NodeMap nodes);
+  Result<std::vector<std::string>> gather_all(std::string_view blob, base::Deadline deadline);
   Status join_node(base::Deadline deadline);
   /// Through the store, among `members`, under keys that nobody else uses.
   Result<std::vector<std::string>> gather_among(const std::vector<int>& members,
                                                 const std::string& key, std::string_view blob,
                                                 base::Deadline deadline);
+  static std::string key_of(const std::string& gather, int rank);
+  /// One of this node that has ended without leaving.
+  std::optional<int> find_lost() const;
 
   const base::OwnProcess process_;
   const int rank_;
   const routing::NodeMap nodes_;
-  const std::string host_;
   std::shared_ptr<transport::Network> network_;
-  std::unique_ptr<store::SocketStoreServer> server_;  // rank 0
-  std::unique_ptr<store::SocketStore> store_;
+  std::shared_ptr<WorldStore> store_;
   std::unique_ptr<Group> node_;  // The ranks of this node.
   std::unique_ptr<memory::ControlPage> elsewhere_;
   std::vector<int> everyone_;
   std::uint64_t gathers_ = 0;
+  std::vector<std::string> keys_;  // Of this rank, that others may still read.
+  Status broken_;  // Of the first collective call that failed: ranks may be apart since.
   bool left_ = false;
 };
 

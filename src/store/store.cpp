@@ -85,4 +85,28 @@ Result<bool> Store::erase(std::string_view key, base::Deadline deadline) {
   return reply->changed;
 }
 
+Status Store::set(std::string_view key, std::string_view value, std::chrono::nanoseconds timeout) {
+  return set(key, value, base::Deadline::after(timeout));
+}
+
+Result<std::string> Store::get(std::string_view key, std::chrono::nanoseconds timeout) {
+  return get(key, base::Deadline::after(timeout));
+}
+
+Result<std::int64_t> Store::add(std::string_view key, std::int64_t delta,
+                                std::chrono::nanoseconds timeout) {
+  return add(key, delta, base::Deadline::after(timeout));
+}
+
+Result<Store::Swap> Store::compare_and_set(std::string_view key,
+                                           const std::optional<std::string>& expected,
+                                           std::string_view desired,
+                                           std::chrono::nanoseconds timeout) {
+  return compare_and_set(key, expected, desired, base::Deadline::after(timeout));
+}
+
+Result<bool> Store::erase(std::string_view key, std::chrono::nanoseconds timeout) {
+  return erase(key, base::Deadline::after(timeout));
+}
+
 }  // namespace sluice::store

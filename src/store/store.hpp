@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "base/deadline.hpp"
 #include "sluice/status.hpp"
+#include "sluice/store.hpp"
 
 namespace sluice::store {
 
@@ -35,29 +37,26 @@ struct Reply {
   bool changed = false;              // compare_and_set: swapped; erase: there was such a key.
 };
 
-/// A small key-value store that ranks use to find each other. Every call ends by its deadline.
-/// Keys are 1 to kKeyBytesMax bytes, values at most kValueBytesMax; others are refused with
-/// invalid_argument, and what would not fit into the store with out_of_memory.
-class Store {
+/// The library's own stores, with a deadline for each call. Keys are 1 to kKeyBytesMax bytes, values at
+/// most kValueBytesMax; others are refused with invalid_argument, and what would not fit into the store
+/// with out_of_memory.
+class Store : public sluice::Store {
  public:
-  struct Swap {
-    bool swapped = false;
-    std::optional<std::string> value;  ///< What the key holds now; nothing: no such key.
-  };
-
-  virtual ~Store() = default;
-
   Status set(std::string_view key, std::string_view value, base::Deadline deadline);
-  /// The value of a key; waits until somebody sets it.
   Result<std::string> get(std::string_view key, base::Deadline deadline);
-  /// Adds to a decimal number (absent: 0) and returns the sum. A value that is no number, and a sum
-  /// beyond 64 bits, are refused and nothing changes.
+  /// A value that is no number, and a sum beyond 64 bits, are refused and nothing changes.
   Result<std::int64_t> add(std::string_view key, std::int64_t delta, base::Deadline deadline);
-  /// Sets the key to `desired` if it holds `expected` (nothing: if there is no such key).
   Result<Swap> compare_and_set(std::string_view key, std::optional<std::string> expected,
                                std::string_view desired, base::Deadline deadline);
-  /// Whether there was such a key.
   Result<bool> erase(std::string_view key, base::Deadline deadline);
+
+  Status set(std::string_view key, std::string_view value, std::chrono::nanoseconds timeout) final;
+  Result<std::string> get(std::string_view key, std::chrono::nanoseconds timeout) final;
+  Result<std::int64_t> add(std::string_view key, std::int64_t delta,
+                           std::chrono::nanoseconds timeout) final;
+  Result<Swap> compare_and_set(std::string_view key, const std::optional<std::string>& expected,
+                               std::string_view desired, std::chrono::nanoseconds timeout) final;
+  Result<bool> erase(std::string_view key, std::chrono::nanoseconds timeout) final;
 
  protected:
   /// Carries out one valid request. The Status of the Result is about the way to the store; the one

@@ -10,8 +10,11 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 
+#include "support/caller_stores.hpp"
 #include "support/run_ranks.hpp"
 
 namespace sluice::support {
@@ -49,7 +52,26 @@ void write_all(int descriptor, const std::string& bytes) {
   }
 }
 
-void run_child(int rank, int ranks, const std::string& rendezvous, const RankBody& body,
+/// Where the ranks of one run meet.
+class Meeting {
+ public:
+  Meeting() : rendezvous_(fresh_rendezvous()) {
+    if (std::getenv("SLUICE_TEST_STORE") != nullptr) directory_.emplace();
+  }
+  Result<World> join(int rank, int ranks) const {
+    WorldOptions options;
+    options.deadline = std::chrono::seconds(60);
+    if (!directory_) return World::join(rank, ranks, rendezvous_, options);
+    return World::join(rank, ranks, std::make_shared<FileStore>(directory_->file("store")),
+                       options);
+  }
+
+ private:
+  const std::string rendezvous_;
+  std::optional<ScratchDirectory> directory_;
+};
+
+void run_child(int rank, int ranks, const Meeting& meeting, const RankBody& body,
                const RunOptions& options, Findings& findings) {
   const std::vector<int> nodes = node_sizes(ranks);
   if (nodes.size() > 1) {
@@ -59,9 +81,7 @@ void run_child(int rank, int ranks, const std::string& rendezvous, const RankBod
     }
     ::setenv("SLUICE_NODE", std::to_string(node).c_str(), 1);
   }
-  WorldOptions world_options;
-  world_options.deadline = std::chrono::seconds(60);
-  Result<World> world = World::join(rank, ranks, rendezvous, world_options);
+  Result<World> world = meeting.join(rank, ranks);
   if (!world) {
     findings.add("World::join: " + world.status().to_string());
     return;
@@ -73,18 +93,18 @@ void run_child(int rank, int ranks, const std::string& rendezvous, const RankBod
 }
 
 // Does not return. The child's own copies of the parent's objects are not destroyed.
-[[noreturn]] void be_child(int rank, int ranks, const std::string& rendezvous, int pipe,
-                           pid_t parent, const RankBody& body, const RunOptions& options) {
+[[noreturn]] void be_child(int rank, int ranks, const Meeting& meeting, int pipe, pid_t parent,
+                           const RankBody& body, const RunOptions& options) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(3);
   Findings findings;
-  run_child(rank, ranks, rendezvous, body, options, findings);
+  run_child(rank, ranks, meeting, body, options, findings);
   write_all(pipe, serialise(findings));
   std::fflush(nullptr);
   ::_exit(0);
 }
 
-Child start_child(int rank, int ranks, const std::string& rendezvous, const RankBody& body,
+Child start_child(int rank, int ranks, const Meeting& meeting, const RankBody& body,
                   const RunOptions& options, RunResult& result) {
   Child child;
   int ends[2] = {-1, -1};
@@ -97,7 +117,7 @@ Child start_child(int rank, int ranks, const std::string& rendezvous, const Rank
   child.pid = ::fork();
   if (child.pid == 0) {
     ::close(ends[0]);
-    be_child(rank, ranks, rendezvous, ends[1], parent, body, options);
+    be_child(rank, ranks, meeting, ends[1], parent, body, options);
   }
   ::close(ends[1]);
   child.pipe = ends[0];
@@ -173,10 +193,10 @@ void report_child(int rank, const Child& child, const RunOptions& options, RunRe
 
 RunResult run_as_processes(int ranks, const RankBody& body, const RunOptions& options) {
   RunResult result;
-  const std::string rendezvous = fresh_rendezvous();
+  const Meeting meeting;
   std::vector<Child> children;
   for (int rank = 0; rank < ranks; ++rank) {
-    children.push_back(start_child(rank, ranks, rendezvous, body, options, result));
+    children.push_back(start_child(rank, ranks, meeting, body, options, result));
   }
   collect(children, Clock::now() + options.watchdog);
   reap(children);

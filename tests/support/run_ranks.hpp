@@ -37,7 +37,8 @@ std::vector<int> node_sizes(int ranks);
 /// between nodes goes through a wire with the weather that SLUICE_TEST_WIRE names, if it is set
 /// (wired_network.hpp).
 RunResult run_as_threads(int ranks, const RankBody& body, const RunOptions& options = {});
-/// Runs `body` on `ranks` child processes, joined by a rendezvous of their own. The caller has no
+/// Runs `body` on `ranks` child processes, joined by a rendezvous of their own, or by a caller's store
+/// (FileStore) if SLUICE_TEST_STORE is set. The caller has no
 /// other thread: a child is a copy of its only one. A child never returns to the caller.
 RunResult run_as_processes(int ranks, const RankBody& body, const RunOptions& options = {});
 

@@ -262,7 +262,7 @@ TEST(ProcessWorld, SeveralNodes) {
     auto group = ProcessGroup::create(
         rank, 3,
         [&](std::string_view blob) { return (calls++ == 0 ? first : second)(rank, 3, blob); },
-        deadline(), host, "localhost");
+        deadline(), host, {"localhost", nullptr});
     ASSERT_TRUE(group.ok()) << group.status().to_string();
     bootstrap::Group& all = **group;
     EXPECT_EQ(all.nodes().nodes(), 2);

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+#include "bootstrap/served_store.hpp"
+
+#include <chrono>
+#include <utility>
+
+#include "base/log.hpp"
+#include "bootstrap/agreement.hpp"
+
+namespace sluice::bootstrap {
+namespace {
+
+// How long rank 0 serves ranks that have not left yet, when it leaves.
+constexpr std::chrono::seconds kGoodbye{5};
+
+}  // namespace
+
+Result<std::shared_ptr<WorldStore>> ServedStore::open(int rank, int size, const Gather& gather,
+                                                      const std::string& host,
+                                                      base::Deadline deadline) {
+  std::shared_ptr<ServedStore> opened(new ServedStore(host));
+  Status status;
+  std::string served;
+  if (rank == 0) {
+    store::Address address;
+    address.host = host;
+    auto server = store::SocketStoreServer::start(address, size);
+    status = server.status();
+    if (server.ok()) {
+      opened->server_ = std::move(server).value();
+      served = store::to_string(opened->server_->address());
+    }
+  }
+  auto gathered = gather(status.ok() ? "at " + served : encode_status(status));
+  if (!gathered.ok()) return gathered.status();
+  const std::string& first = gathered->front();
+  if (!first.starts_with("at ")) return agreed_status(std::vector<Status>{decode_status(first)});
+  auto address = store::parse_address(std::string_view(first).substr(3));
+  if (!address.ok()) return address.status();
+  const store::Hello hello{static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(size)};
+  auto client = store::SocketStore::connect(*address, hello, deadline);
+  if (!client.ok()) return client.status();
+  opened->client_ = std::move(client).value();
+  return std::shared_ptr<WorldStore>(std::move(opened));
+}
+
+Status ServedStore::set(const std::string& key, std::string_view value, base::Deadline deadline) {
+  return client_->set(key, value, deadline);
+}
+
+Result<std::string> ServedStore::get(const std::string& key, base::Deadline deadline) {
+  return client_->get(key, deadline);
+}
+
+Status ServedStore::erase(const std::string& key, base::Deadline deadline) {
+  return client_->erase(key, deadline).status();
+}
+
+// Its own rank 0 serves another one.
+StorePlace ServedStore::part(const std::string& /*name*/, int /*rank*/, int /*size*/) const {
+  return {host_, nullptr};
+}
+
+void ServedStore::give_up(const Status& /*why*/) {}
+
+void ServedStore::watch(std::function<std::optional<int>()> /*find_lost*/) {}
+
+void ServedStore::leave(const std::vector<std::string>& /*left_behind*/, base::Deadline deadline) {
+  client_->say_goodbye(deadline);
+  // Others may still read what the last collective call brought.
+  if (server_ == nullptr) return;
+  const auto at_most = base::Deadline::after(kGoodbye);
+  const bool sooner = !deadline.is_never() && deadline.at_ns() < at_most.at_ns();
+  const Status served = server_->wait_for_goodbyes(sooner ? deadline : at_most);
+  if (!served.ok()) base::log_info("rank 0 serves the store no longer: {}", served.message());
+}
+
+void ServedStore::disown() noexcept {
+  static_cast<void>(server_.release());
+  static_cast<void>(client_.release());
+}
+
+}  // namespace sluice::bootstrap

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "bootstrap/introduction.hpp"
+#include "bootstrap/world_store.hpp"
+#include "store/socket_store.hpp"
+#include "store/socket_store_server.hpp"
+
+namespace sluice::bootstrap {
+
+/// A world's store that rank 0 serves. Its server sees connections end: it knows who is lost.
+class ServedStore final : public WorldStore {
+ public:
+  /// Collective; `gather` is called once: rank 0 tells where it serves the store, or why it cannot.
+  static Result<std::shared_ptr<WorldStore>> open(int rank, int size, const Gather& gather,
+                                                  const std::string& host, base::Deadline deadline);
+
+  Status set(const std::string& key, std::string_view value, base::Deadline deadline) override;
+  Result<std::string> get(const std::string& key, base::Deadline deadline) override;
+  Status erase(const std::string& key, base::Deadline deadline) override;
+  StorePlace part(const std::string& name, int rank, int size) const override;
+  void give_up(const Status& why) override;
+  void watch(std::function<std::optional<int>()> find_lost) override;
+  void leave(const std::vector<std::string>& left_behind, base::Deadline deadline) override;
+  void disown() noexcept override;
+
+ private:
+  explicit ServedStore(std::string host) : host_(std::move(host)) {}
+
+  const std::string host_;
+  std::unique_ptr<store::SocketStoreServer> server_;  // rank 0
+  std::unique_ptr<store::SocketStore> client_;
+};
+
+}  // namespace sluice::bootstrap
