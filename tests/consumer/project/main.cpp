@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
 //
 // A stranger's program: two ranks as threads, experts that double their input, and a check of what
-// comes home.
+// comes home; and a world that is joined through a store of the stranger's own.
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -61,9 +66,59 @@ bool run_rank(sluice::World& world) {
   return world.leave(std::chrono::seconds(10)).ok();
 }
 
+// For a world of one rank, which waits for nobody.
+class OwnStore final : public sluice::Store {
+  using Time = std::chrono::nanoseconds;
+
+ public:
+  sluice::Status set(std::string_view key, std::string_view value, Time /*timeout*/) override {
+    keys_[std::string(key)] = value;
+    return {};
+  }
+  sluice::Result<std::string> get(std::string_view key, Time /*timeout*/) override {
+    const auto found = keys_.find(std::string(key));
+    if (found != keys_.end()) return found->second;
+    return sluice::Status(sluice::StatusCode::deadline_exceeded, "no such key");
+  }
+  sluice::Result<std::int64_t> add(std::string_view key, std::int64_t delta,
+                                   Time /*timeout*/) override {
+    std::string& value = keys_[std::string(key)];
+    const std::int64_t sum = (value.empty() ? 0 : std::stoll(value)) + delta;
+    value = std::to_string(sum);
+    return sum;
+  }
+  sluice::Result<Swap> compare_and_set(std::string_view key,
+                                       const std::optional<std::string>& expected,
+                                       std::string_view desired, Time /*timeout*/) override {
+    std::optional<std::string> now;
+    if (const auto found = keys_.find(std::string(key)); found != keys_.end()) now = found->second;
+    if (now != expected) return Swap{false, now};
+    keys_[std::string(key)] = desired;
+    return Swap{true, std::string(desired)};
+  }
+  sluice::Result<bool> erase(std::string_view key, Time /*timeout*/) override {
+    return keys_.erase(std::string(key)) > 0;
+  }
+  bool empty() const { return keys_.empty(); }
+
+ private:
+  std::map<std::string, std::string> keys_;
+};
+
+bool join_through_own_store() {
+  const auto store = std::make_shared<OwnStore>();
+  auto world = sluice::World::join(0, 1, store);
+  if (!world) {
+    std::printf("join: %s\n", world.status().to_string().c_str());
+    return false;
+  }
+  return world->barrier().ok() && world->leave(std::chrono::seconds(10)).ok() && store->empty();
+}
+
 }  // namespace
 
 int main() {
+  if (!join_through_own_store()) return 1;
   auto worlds = sluice::World::threads(2);
   if (!worlds) {
     std::printf("threads: %s\n", worlds.status().to_string().c_str());
