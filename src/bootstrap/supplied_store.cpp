@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "base/log.hpp"
@@ -175,7 +176,7 @@ void SuppliedStore::leave(const std::vector<std::string>& left_behind, base::Dea
 
 void SuppliedStore::disown() noexcept {
   // Its last owner's destructor may say goodbye over the parent's connection.
-  static_cast<void>(new std::shared_ptr<Store>(std::move(store_)));
+  static_cast<void>(new (std::nothrow) std::shared_ptr<Store>(std::move(store_)));
 }
 
 }  // namespace sluice::bootstrap
