@@ -200,12 +200,19 @@ class Storm {
 
   support::NetworkScript script() const {
     support::NetworkScript script;
-    script.swallows = [this](int from, int to) { return find(Kind::cut, from, to) != nullptr; };
+    // What a cut line has not brought comes when it is mended.
+    script.swallows = [this](int from, int to) {
+      const Trouble* const found = find(Kind::cut, from, to);
+      return found != nullptr && for_good(*found);
+    };
     script.stalls = [this](int rank) {
       const Trouble* const found = find(Kind::still, rank, -1);
-      return found != nullptr && found->end - found->begin < milliseconds(1000);
+      return found != nullptr && !for_good(*found);
     };
     script.delays = [this](int from, int to, std::uint32_t bytes) {
+      if (const Trouble* const cut = find(Kind::cut, from, to); cut != nullptr) {
+        return std::chrono::ceil<milliseconds>(start_ + cut->end - Clock::now());
+      }
       const Trouble* found = find(Kind::slow, from, to);
       if (found == nullptr && bytes > 0) found = find(Kind::slow_rows, from, to);
       return found == nullptr ? milliseconds(0) : found->delay;
@@ -226,6 +233,9 @@ class Storm {
     milliseconds delay;
   };
 
+  static bool for_good(const Trouble& trouble) {
+    return trouble.end - trouble.begin > milliseconds(1000);
+  }
   const Trouble* find(Kind kind, int from, int to) const {
     const auto now = Clock::now() - start_;
     for (const Trouble& each : troubles_) {
