@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <shared_mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,7 +19,44 @@ using transport::Event;
 using transport::Network;
 using transport::Posted;
 
-using Script = std::shared_ptr<const NetworkScript>;
+/// A script, for as long as it may be asked: relays outlive their worlds for a while.
+class Play {
+ public:
+  explicit Play(NetworkScript script) : script_(std::move(script)) {}
+  bool delays() const noexcept { return delays_; }
+
+  bool swallows(int from, int to) {
+    return ask([&] { return script_.swallows && script_.swallows(from, to); });
+  }
+  std::chrono::milliseconds delay(int from, int to, std::uint32_t bytes) {
+    return ask([&] { return script_.delays(from, to, bytes); });
+  }
+  int lost_by(int rank) {
+    return ask([&] { return script_.loses ? script_.loses(rank) + 1 : 0; }) - 1;
+  }
+  bool stalls(int rank) {
+    return ask([&] { return script_.stalls && script_.stalls(rank); });
+  }
+  /// After it nothing of the script is called any more.
+  void end() {
+    const std::unique_lock lock(mutex_);
+    over_ = true;
+  }
+
+ private:
+  template <typename Question>
+  auto ask(Question question) -> decltype(question()) {
+    const std::shared_lock lock(mutex_);
+    return over_ ? decltype(question())() : question();
+  }
+
+  const NetworkScript script_;
+  const bool delays_ = script_.delays != nullptr;
+  std::shared_mutex mutex_;
+  bool over_ = false;  // Guarded by mutex_.
+};
+
+using Script = std::shared_ptr<Play>;
 
 std::mutex mutex;
 Script set;  // Guarded by mutex.
@@ -48,13 +86,13 @@ class ScriptedEndpoint final : public Endpoint {
   }
   Posted put(const Chunk& chunk) override {
     if (chunk.peer == lost_) return Posted::gone;
-    if (script_->swallows && script_->swallows(rank_, chunk.peer)) return Posted::yes;
-    if (!script_->delays) return inner_->put(chunk);
-    delayed_.push_back({chunk, Clock::now() + script_->delays(rank_, chunk.peer, chunk.bytes)});
+    if (script_->swallows(rank_, chunk.peer)) return Posted::yes;
+    if (!script_->delays()) return inner_->put(chunk);
+    delayed_.push_back({chunk, Clock::now() + script_->delay(rank_, chunk.peer, chunk.bytes)});
     return Posted::yes;
   }
   std::size_t poll(std::span<Event> events) override {
-    const int lost = script_->loses ? script_->loses(rank_) : -1;
+    const int lost = script_->lost_by(rank_);
     if (lost >= 0 && lost_ < 0) {
       lost_ = lost;
       events[0] = {Event::Kind::lost, lost, 0, 0};
@@ -66,7 +104,7 @@ class ScriptedEndpoint final : public Endpoint {
   void took(int peer, int chunks) override { inner_->took(peer, chunks); }
   // Chunks that are on their way arrive all the same.
   void abandon(int peer) override {
-    if (!script_->delays) inner_->abandon(peer);
+    if (!script_->delays()) inner_->abandon(peer);
   }
   void idle(std::chrono::nanoseconds at_most) override { inner_->idle(at_most); }
   void wake() noexcept override { inner_->wake(); }
@@ -89,7 +127,7 @@ class ScriptedEndpoint final : public Endpoint {
   std::unique_ptr<Endpoint> inner_;
   std::vector<Delayed> delayed_;
   int rank_;
-  Script script_;  // Relays outlive their worlds for a while.
+  Script script_;
   int lost_ = -1;
 };
 
@@ -120,7 +158,7 @@ std::shared_ptr<Network> wrap(std::shared_ptr<Network> network) {
 void at_point(base::TestPoint point, int rank, int /*peer*/) {
   if (point != base::TestPoint::progress) return;
   const Script script = current();
-  while (script != nullptr && script->stalls && script->stalls(rank)) {
+  while (script != nullptr && script->stalls(rank)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -128,7 +166,7 @@ void at_point(base::TestPoint point, int rank, int /*peer*/) {
 }  // namespace
 
 ScriptedNetwork::ScriptedNetwork(NetworkScript script) {
-  replace(std::make_shared<const NetworkScript>(std::move(script)));
+  replace(std::make_shared<Play>(std::move(script)));
   base::test_point_hook = &at_point;
   transport::network_hook = &wrap;
 }
@@ -136,6 +174,7 @@ ScriptedNetwork::ScriptedNetwork(NetworkScript script) {
 ScriptedNetwork::~ScriptedNetwork() {
   transport::network_hook = nullptr;
   base::test_point_hook = nullptr;
+  current()->end();
   replace(nullptr);
 }
 
