@@ -31,10 +31,11 @@ constexpr std::int64_t kEagerAloneNs = 20'000'000;
 // What comes from other nodes does not wake it.
 constexpr std::chrono::microseconds kNap{100};
 constexpr unsigned long kTimerSlackNs = 1000;  // Else naps are half as long again.
-// How long a closed communicator serves peers that live and have not closed theirs: so long, or so many
-// times the patience.
-constexpr std::int64_t kLingerNs = 2'000'000'000;
+// How long a closed communicator serves peers that live and have not closed theirs: so many times the
+// patience, within bounds.
 constexpr std::int64_t kLingerPatiences = 10;
+constexpr std::int64_t kLingerNsMin = 2'000'000'000;
+constexpr std::int64_t kLingerNsMax = 10'000'000'000;
 
 using bootstrap::Group;
 
@@ -238,7 +239,7 @@ void Relay::Thread::serve(Progress& progress) {
     const std::int64_t now_ns = base::now_ns();
     if (end_ns == 0 &&
         closing.load(std::memory_order_acquire)) {  // Pairs with the store in ~Relay.
-      end_ns = now_ns + std::max(kLingerNs, kLingerPatiences * patience.count());
+      end_ns = now_ns + std::clamp(kLingerPatiences * patience.count(), kLingerNsMin, kLingerNsMax);
       progress.close();
     } else if (end_ns != 0 && (now_ns > end_ns || progress.finished())) {
       break;
