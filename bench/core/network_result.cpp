@@ -15,17 +15,9 @@ double ratio(double a, double b) {
 /// Routes that leave their node, over all ranks, mean of the sets.
 double routes_between_nodes(const Workload& workload) {
   const Case& bench_case = workload.bench_case;
-  const std::size_t own =
-      static_cast<std::size_t>(bench_case.tokens) * static_cast<std::size_t>(bench_case.top_k);
-  std::int64_t routes = 0;
-  for (const Routing& routing : workload.routings) {
-    for (std::size_t at = 0; at < routing.ids.size(); ++at) {
-      if (routing.ids[at] < 0) continue;
-      const int home = bench_case.node_of(static_cast<int>(at / own));
-      routes += bench_case.node_of(bench_case.rank_of_expert(routing.ids[at])) != home ? 1 : 0;
-    }
-  }
-  return static_cast<double>(routes) / static_cast<double>(workload.routings.size());
+  return workload.mean_routes([&](int source, int owner) {
+    return bench_case.node_of(owner) != bench_case.node_of(source);
+  });
 }
 
 /// Bytes from rank to rank.

@@ -10,18 +10,7 @@ namespace {
 
 /// Routes that leave their rank, over all ranks, mean of the sets.
 double remote_routes(const Workload& workload) {
-  const Case& bench_case = workload.bench_case;
-  const std::size_t own =
-      static_cast<std::size_t>(bench_case.tokens) * static_cast<std::size_t>(bench_case.top_k);
-  std::int64_t routes = 0;
-  for (const Routing& routing : workload.routings) {
-    for (std::size_t at = 0; at < routing.ids.size(); ++at) {
-      if (routing.ids[at] < 0) continue;
-      const int source = static_cast<int>(at / own);
-      routes += bench_case.rank_of_expert(routing.ids[at]) != source ? 1 : 0;
-    }
-  }
-  return static_cast<double>(routes) / static_cast<double>(workload.routings.size());
+  return workload.mean_routes([](int source, int owner) { return owner != source; });
 }
 
 Ratio ratio_of(const ContestantResult& peer, const ContestantResult& ours) {

@@ -26,6 +26,21 @@ struct Workload {
   const float* weights(int set, int rank) const noexcept;
   /// Index of (rank, token 0, k 0) in the [R, T, K] arrays.
   std::size_t route_at(int rank) const noexcept;
+  /// Routes over all ranks, mean of the sets, of which `counts(source, owner)`.
+  template <typename Counts>
+  double mean_routes(Counts&& counts) const {
+    const std::size_t own =
+        static_cast<std::size_t>(bench_case.tokens) * static_cast<std::size_t>(bench_case.top_k);
+    std::int64_t routes = 0;
+    for (const Routing& routing : routings) {
+      for (std::size_t at = 0; at < routing.ids.size(); ++at) {
+        if (routing.ids[at] < 0) continue;
+        const int source = static_cast<int>(at / own);
+        routes += counts(source, bench_case.rank_of_expert(routing.ids[at])) ? 1 : 0;
+      }
+    }
+    return static_cast<double>(routes) / static_cast<double>(routings.size());
+  }
   /// The most rows that any set puts on `rank`: of rank_major, or of the expert layouts.
   std::int64_t filled_rows_max(int rank) const noexcept;
   /// Refuses sets whose rows do not fit into the slabs: they could not be compared with a peer.

@@ -42,7 +42,6 @@ class Postings {
   void sent(const transport::Event& event) noexcept;
   /// The peer gets nothing more: what was not posted yet is dropped. What was is waited for as before.
   void close(int peer) noexcept;
-  bool closed(int peer) const noexcept { return to_[static_cast<std::size_t>(peer)].closed; }
   /// Nothing that was posted to a closed peer is waited for any more: its memory may be overwritten,
   /// whether it was read or not.
   void settle(int peer) noexcept;
