@@ -8,6 +8,7 @@
 #include "protocol/signals.hpp"
 #include "relay/outbox.hpp"
 #include "sluice/limits.hpp"
+#include "sluice/types.hpp"
 
 namespace sluice::relay {
 
@@ -134,14 +135,12 @@ void NodeSums::begin_job(Job& job, int home) {
   job.next_group = 0;
   job.spoilt = false;
   job.torn = !everyone_published(begun_);
-  const RelayLayout& own = site_.own();
-  const auto& answer =
-      *site_.at<const AnswerHead>(site_.rank, own.answer(home, site_.bank(begun_)));
-  job.apart = answer.epoch == begun_ && answer.by_node == 0;
+  job.apart = answers_apart(home);
   for (const int neighbour : site_.neighbours()) {
     const bool absent = absent_[static_cast<std::size_t>(neighbour)] != 0;
     if (!absent && published(neighbour, begun_)) add_part(job, neighbour);
   }
+  const RelayLayout& own = site_.own();
   const std::size_t sum = own.sum(home, site_.bank(begun_));
   std::fill_n(site_.at<std::uint32_t>(site_.rank, sum + own.sum_masks()), job.head.slots, 0U);
   if (job.row_weights()) {
@@ -149,6 +148,20 @@ void NodeSums::begin_job(Job& job, int home) {
                 static_cast<std::size_t>(job.head.slots) * static_cast<std::size_t>(site_.top_k),
                 0.0F);
   }
+}
+
+// Whether this rank sends the home its answer by itself.
+bool NodeSums::answers_apart(int home) const noexcept {
+  const RelayLayout& own = site_.own();
+  const int bank = site_.bank(begun_);
+  if (published(site_.rank, begun_)) {
+    const auto& answer = *site_.at<const AnswerHead>(site_.rank, own.answer(home, bank));
+    return answer.epoch == begun_ && answer.by_node == 0;
+  }
+  // It waits for weights, and may be about to write its answer. What kind that will be came with its own.
+  const auto& weights =
+      *site_.at<const Cell>(site_.rank, site_.window.cell(site_.rank, CellKind::weights, bank));
+  return weights.content.codec_form != static_cast<std::uint8_t>(Reduce::node);
 }
 
 void NodeSums::add_part(Job& job, int rank) const {

@@ -71,6 +71,7 @@ class NodeSums {
   void tell_absence();
   bool published(int neighbour, std::uint64_t epoch) const noexcept;
   void begin_job(Job& job, int home);
+  bool answers_apart(int home) const noexcept;
   void add_part(Job& job, int rank) const;
   void sum_group(Job& job);
   void sum_token(Job& job, int token);
