@@ -301,7 +301,7 @@ class Block {
   }
 
   /// Others need the processor to bring what this block waits for.
-  static void rest(unsigned idle) { ::usleep(10U << (idle < 6 ? idle : 6)); }
+  static void rest(unsigned idle) { ::usleep(5U << (idle < 3 ? idle : 3)); }
 
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;

@@ -14,9 +14,12 @@ namespace sluice::support {
 /// What one rank does. It must not use GoogleTest.
 using RankBody = std::function<void(World& world, Findings& findings)>;
 
+/// SLUICE_TEST_WATCHDOG_SECONDS, or 150.
+std::chrono::seconds default_watchdog();
+
 struct RunOptions {
   /// After this, what still runs is killed and reported (threads: the whole test is aborted).
-  std::chrono::milliseconds watchdog = std::chrono::seconds(150);
+  std::chrono::milliseconds watchdog = default_watchdog();
   /// Call World::leave at the end of every rank.
   bool leave = true;
 };

@@ -12,6 +12,11 @@
 
 namespace sluice::support {
 
+std::chrono::seconds default_watchdog() {
+  const char* const seconds = std::getenv("SLUICE_TEST_WATCHDOG_SECONDS");
+  return std::chrono::seconds(seconds == nullptr ? 150 : std::atoi(seconds));
+}
+
 namespace {
 
 // Which ranks are done, so that a hang can be told from a slow test, and by name.
