@@ -200,10 +200,6 @@ Result<Communicator> Communicator::create(World& world, const Shape& shape,
   }
   if (Status status = api::compare(*gathered); !status.ok()) return status;
 
-  if (options.device == Device::cuda && config->nodes.several()) {
-    return Status(StatusCode::unimplemented,
-                  "device = cuda with ranks on several nodes, expected device = cpu");
-  }
   config->fingerprint = api::fingerprint_of(description);
   auto impl = std::make_unique<Impl>();
   impl->config = *config;

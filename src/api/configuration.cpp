@@ -167,7 +167,8 @@ Result<engine::EngineConfig> resolve(const Shape& shape, const CommunicatorOptio
   config.options = options;
   config.map = std::move(map).value();
   config.nodes = nodes;
-  config.reduce = options.reduce.value_or(nodes.several() ? Reduce::node : Reduce::rank);
+  config.reduce = options.reduce.value_or(
+      nodes.several() && options.device == Device::cpu ? Reduce::node : Reduce::rank);
   if (options.mode == Mode::automatic) {
     config.options.mode = shape.max_tokens <= kLatencyTokens ? Mode::latency : Mode::throughput;
   }

@@ -53,7 +53,7 @@ class Group {
                                              base::Deadline deadline) = 0;
 
   /// Collective. Every rank gives one open file, or none (a closed descriptor), and gets everybody's
-  /// in rank order; its own is a duplicate. If any rank brings a Status instead, or cannot take what
+  /// in rank order; its own is a duplicate. Files reach ranks of other nodes, or these get closed descriptors. If any rank brings a Status instead, or cannot take what
   /// came, all ranks get the same Status, which names the rank, and the world works on.
   virtual Result<std::vector<base::Descriptor>> exchange_files(const Result<base::Descriptor>& mine,
                                                                base::Deadline deadline) = 0;

@@ -143,8 +143,15 @@ Result<memory::SharedRegion> SpanningGroup::share(std::size_t bytes, bool commit
 }
 
 Result<std::vector<base::Descriptor>> SpanningGroup::exchange_files(
-    const Result<base::Descriptor>& /*mine*/, base::Deadline /*deadline*/) {
-  return Status(StatusCode::unimplemented, "files cannot be handed to ranks of other nodes");
+    const Result<base::Descriptor>& mine, base::Deadline deadline) {
+  auto here = node_->exchange_files(mine, deadline);
+  if (Status status = agree(here.status(), deadline); !status.ok()) return status;
+  std::vector<base::Descriptor> files(everyone_.size());
+  for (const int rank : nodes_.ranks_of(nodes_.node_of(rank_))) {
+    files[static_cast<std::size_t>(rank)] =
+        std::move((*here)[static_cast<std::size_t>(nodes_.place_of(rank))]);
+  }
+  return files;
 }
 
 memory::ControlPage& SpanningGroup::control(int rank) noexcept {

@@ -14,14 +14,12 @@ namespace sluice::relay {
 using protocol::HostAccess;
 
 Progress::Progress(const Site& site, transport::Endpoint& endpoint,
-                   std::chrono::nanoseconds patience)
+                   std::chrono::nanoseconds patience, const MakeTraffic& make_traffic)
     : site_(site),
       endpoint_(endpoint),
       patience_ns_(patience.count()),
       postings_(endpoint, site),
-      outbox_(site, postings_),
-      sums_(site, postings_),
-      inbox_(site),
+      traffic_(make_traffic(site, postings_)),
       presence_(site, postings_, patience) {}
 
 bool Progress::step() {
@@ -35,10 +33,10 @@ bool Progress::step() {
   bool any = poll();
   // Accusations before what was published after them.
   any |= presence_.tell(now_ns);
-  any |= outbox_.take();
-  any |= sums_.step();
+  any |= traffic_->step();
   any |= postings_.post();
-  tell_flushed();
+  tell_flushed(protocol::Kind::dispatch);
+  tell_flushed(protocol::Kind::combine);
   presence_.watch(now_ns);
   return any;
 }
@@ -77,7 +75,7 @@ void Progress::take_chunks() {
   for (const Doubtful& chunk : doubtful_) {
     if (presence_.gone(chunk.source)) continue;
     if (presence_.covered(chunk.source, chunk.arrived_ns)) {
-      inbox_.chunk(chunk.immediate);
+      traffic_->chunk(chunk.immediate);
     } else {
       doubtful_[left++] = chunk;
     }
@@ -85,13 +83,8 @@ void Progress::take_chunks() {
   doubtful_.resize(left);
 }
 
-void Progress::tell_flushed() {
-  tell_flushed(protocol::Kind::dispatch, outbox_.posted(protocol::CellKind::dispatch));
-  tell_flushed(protocol::Kind::combine,
-               std::min(outbox_.posted(protocol::CellKind::combine), sums_.posted()));
-}
-
-void Progress::tell_flushed(protocol::Kind kind, std::uint64_t posted) {
+void Progress::tell_flushed(protocol::Kind kind) {
+  const std::uint64_t posted = traffic_->posted(kind);
   auto& word = *site_.at<std::uint64_t>(site_.rank, site_.own().flushed(kind));
   const std::uint64_t before = HostAccess::load_acquire(word);
   std::uint64_t flushed = before;
@@ -103,7 +96,7 @@ void Progress::tell_flushed(protocol::Kind kind, std::uint64_t posted) {
 }
 
 bool Progress::finished() const noexcept {
-  if (!postings_.idle() || !presence_.all_closed()) return false;
+  if (!postings_.idle() || !traffic_->idle() || !presence_.all_closed()) return false;
   const auto neighbours = site_.neighbours();
   return std::all_of(neighbours.begin(), neighbours.end(), [&](int neighbour) {
     // Pairs with the release store in ~Relay.

@@ -3,14 +3,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "relay/inbox.hpp"
-#include "relay/node_sums.hpp"
-#include "relay/outbox.hpp"
 #include "relay/postings.hpp"
 #include "relay/presence.hpp"
 #include "relay/site.hpp"
+#include "relay/traffic.hpp"
 #include "transport/transport.hpp"
 
 namespace sluice::relay {
@@ -18,7 +17,8 @@ namespace sluice::relay {
 /// What a rank's progress thread does, step by step. No step waits.
 class Progress {
  public:
-  Progress(const Site& site, transport::Endpoint& endpoint, std::chrono::nanoseconds patience);
+  Progress(const Site& site, transport::Endpoint& endpoint, std::chrono::nanoseconds patience,
+           const MakeTraffic& make_traffic);
 
   /// Whether anything happened.
   bool step();
@@ -32,8 +32,7 @@ class Progress {
  private:
   bool poll();
   void take_chunks();
-  void tell_flushed();
-  void tell_flushed(protocol::Kind kind, std::uint64_t posted);
+  void tell_flushed(protocol::Kind kind);
 
   /// A chunk that has arrived, but is not known to be what its source has sent.
   struct Doubtful {
@@ -48,9 +47,7 @@ class Progress {
   std::int64_t stepped_ns_ = 0;
   std::vector<Doubtful> doubtful_;
   Postings postings_;
-  Outbox outbox_;
-  NodeSums sums_;
-  Inbox inbox_;
+  std::unique_ptr<Traffic> traffic_;
   Presence presence_;
 };
 

@@ -47,8 +47,7 @@ Result<std::uint64_t> meet(Group& group, base::Deadline deadline) {
 }
 
 // As many rows as fit a message whatever lies between them.
-int group_rows_of(const window::WindowLayout& window, const transport::Traits& traits) {
-  const std::uint64_t row = std::max(window.dispatch_row_stride(), window.combine_row_stride());
+int group_rows_of(std::uint64_t row, const transport::Traits& traits) {
   const std::uint64_t chunks = (row + chunk_bytes(traits) - 1) / chunk_bytes(traits);
   return static_cast<int>(std::clamp<std::uint64_t>(transport::Signal::kChunksMax / chunks, 1,
                                                     window::RelayLayout::kGroupRows));
@@ -75,7 +74,8 @@ Status check_layout(const window::RelayLayout& layout, const transport::Traits& 
 
 }  // namespace
 
-Result<Opening> open(Group& group, const window::WindowLayout& window, base::Deadline deadline) {
+Result<Opening> open(Group& group, const window::WindowLayout& window, std::size_t row_bytes,
+                     base::Deadline deadline) {
   Opening opening;
   auto meeting = meet(group, deadline);
   if (!meeting.ok()) return meeting.status();
@@ -88,7 +88,7 @@ Result<Opening> open(Group& group, const window::WindowLayout& window, base::Dea
     base::log_info("rank {}: between nodes: {}, {}, {} rails, chunks of {} bytes", group.rank(),
                    traits.provider, to_string(traits.signals), traits.rails, chunk_bytes(traits));
     for (int rank = 0; rank < group.size(); ++rank) {
-      opening.layouts.emplace_back(window, group.nodes(), rank, group_rows_of(window, traits));
+      opening.layouts.emplace_back(window, group.nodes(), rank, group_rows_of(row_bytes, traits));
     }
     status = check_layout(opening.layouts[static_cast<std::size_t>(group.rank())], traits);
   }
@@ -111,8 +111,11 @@ Result<Opening> open(Group& group, const window::WindowLayout& window, base::Dea
 
 /// What outlives the engine for a while.
 struct Relay::Thread {
-  Thread(Opening opening, Site site_)
-      : site(std::move(site_)), endpoint(std::move(opening.endpoint)), patience(opening.patience) {}
+  Thread(Opening opening, Site site_, MakeTraffic make_traffic_)
+      : site(std::move(site_)),
+        endpoint(std::move(opening.endpoint)),
+        patience(opening.patience),
+        make_traffic(std::move(make_traffic_)) {}
   ~Thread() {
     if (thread.joinable()) thread.join();
   }
@@ -127,6 +130,7 @@ struct Relay::Thread {
   Site site;
   std::unique_ptr<transport::Endpoint> endpoint;  // Uses the site's memory: destroyed before it.
   std::chrono::nanoseconds patience;
+  MakeTraffic make_traffic;
   std::atomic<bool> closing{false};  // Stored by ~Relay, loaded by serve().
   std::atomic<bool> ended{false};    // Stored by run(), loaded by Lingering.
   const base::OwnProcess process;
@@ -213,13 +217,14 @@ void Relay::Thread::run() {
                                       kRelayEnded);
   site.ring_all();
   endpoint.reset();
+  make_traffic = nullptr;  // With what it holds.
   site.memory.reset();
   site.group.reset();
   ended.store(true, std::memory_order_release);  // Pairs with the load in Lingering::add.
 }
 
 void Relay::Thread::serve() {
-  Progress progress(site, *endpoint, patience);
+  Progress progress(site, *endpoint, patience, make_traffic);
   try {
     serve(progress);
   } catch (const std::exception&) {
@@ -260,9 +265,11 @@ void Relay::Thread::serve(Progress& progress) {
   }
 }
 
-Result<std::unique_ptr<Relay>> Relay::start(Opening opening, Site site, base::Deadline deadline) {
+Result<std::unique_ptr<Relay>> Relay::start(Opening opening, Site site, MakeTraffic make_traffic,
+                                            base::Deadline deadline) {
   site.layouts = std::move(opening.layouts);
-  auto thread = std::make_unique<Thread>(std::move(opening), std::move(site));
+  auto thread =
+      std::make_unique<Thread>(std::move(opening), std::move(site), std::move(make_traffic));
   if (Status status = thread->connect(deadline); !status.ok()) return status;
   thread->thread = base::start_background_thread([raw = thread.get()] { raw->run(); });
   return std::unique_ptr<Relay>(new Relay(std::move(thread)));

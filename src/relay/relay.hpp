@@ -9,6 +9,7 @@
 #include "base/deadline.hpp"
 #include "bootstrap/group.hpp"
 #include "relay/site.hpp"
+#include "relay/traffic.hpp"
 #include "transport/transport.hpp"
 #include "window/relay_layout.hpp"
 
@@ -20,9 +21,9 @@ struct Opening {
   std::vector<window::RelayLayout> layouts;  // [R]
   std::chrono::nanoseconds patience{};
 };
-/// Collective. The group has several nodes.
+/// Collective. The group has several nodes. `row_bytes`: from one row to the next, of the longest.
 Result<Opening> open(bootstrap::Group& group, const window::WindowLayout& window,
-                     base::Deadline deadline);
+                     std::size_t row_bytes, base::Deadline deadline);
 
 /// One rank's progress thread (docs/relay.md). The engine of this rank, and those of its node, meet it
 /// in their windows: see RelayLayout.
@@ -32,7 +33,8 @@ Result<Opening> open(bootstrap::Group& group, const window::WindowLayout& window
 class Relay {
  public:
   /// Collective.
-  static Result<std::unique_ptr<Relay>> start(Opening opening, Site site, base::Deadline deadline);
+  static Result<std::unique_ptr<Relay>> start(Opening opening, Site site, MakeTraffic make_traffic,
+                                              base::Deadline deadline);
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;

@@ -13,8 +13,9 @@
 ///
 ///   window        := lane[R] stage[Bs]                        (lane j: written by rank j only)
 ///   lane          := told[2] (with an accusation) cell[kinds][B] dispatch_bank[B] combine_bank[B]
+///                    (dispatch_row[S])[B]
 ///   cell          := packet[P]
-///   dispatch_bank := count[L'] route[S][K] staged[S'] dispatch_row[S]
+///   dispatch_bank := count[L'] route[S][K] staged[S']
 ///   combine_bank  := weight[S][W] answer[S] row_weight[S][W] combine_row[C]
 ///   stage         := dispatch_row[S]                          (written by its owner, read by all)
 ///
@@ -100,7 +101,6 @@ class PacketLayout {
     const std::size_t counts = take(wide(shape.local_experts) * sizeof(std::uint64_t));
     const std::size_t routes = take(slots * k * kPacketBytes);
     const std::size_t staged_words = take(shape.stages == 0 ? 0 : slots * sizeof(std::uint32_t));
-    const std::size_t dispatch_rows = take(shape.stages == 0 ? slots * dispatch_row : 0);
     const std::size_t dispatch_bank = round_up(end, kRowAlignment) - dispatch_banks;
     end = dispatch_banks + wide(shape.banks) * dispatch_bank;
     const std::size_t combine_banks = end;
@@ -110,7 +110,9 @@ class PacketLayout {
     const std::size_t row_weights = take(slots * weights);
     const std::size_t combine_rows = take(slots * wide(shape.combine_rows_per_token) * combine_row);
     const std::size_t combine_bank = round_up(end, kRowAlignment) - combine_banks;
-    const std::size_t lane = combine_banks + wide(shape.banks) * combine_bank;
+    const std::size_t dispatch_rows = combine_banks + wide(shape.banks) * combine_bank;
+    const std::size_t row_bank = shape.stages == 0 ? slots * dispatch_row : 0;
+    const std::size_t lane = dispatch_rows + wide(shape.banks) * row_bank;
 
     valid_ = lane <= UINT32_MAX;
     cells_ = narrow(cells);
@@ -121,6 +123,8 @@ class PacketLayout {
     dispatch_rows_ = narrow(dispatch_rows);
     dispatch_row_ = narrow(dispatch_row);
     dispatch_bank_ = narrow(dispatch_bank);
+    row_bank_ = narrow(row_bank);
+    heads_end_ = narrow(combine_banks);
     given_weights_ = narrow(given_weights);
     answers_ = narrow(answers);
     row_weights_ = narrow(row_weights);
@@ -157,6 +161,14 @@ class PacketLayout {
 
   SLUICE_INLINE constexpr std::size_t staged_row_stride() const { return dispatch_row_; }
 
+  // Bytes of a lane: all; all before its rows of dispatch; before what belongs to combine, too.
+  constexpr std::size_t lane_bytes() const noexcept { return lane_; }
+  constexpr std::size_t short_lane_bytes() const noexcept { return dispatch_rows_; }
+  constexpr std::size_t head_bytes() const noexcept { return heads_end_; }
+  constexpr std::size_t cell_bytes() const noexcept { return cell_; }
+  constexpr std::size_t weight_bytes() const noexcept { return weight_row_; }
+  constexpr std::size_t combine_row_stride() const noexcept { return combine_row_; }
+
   // Offsets from a lane's base.
   SLUICE_INLINE constexpr std::uint32_t told(protocol::Kind kind) const {
     return product(static_cast<int>(kind), kLineBytes);
@@ -179,7 +191,7 @@ class PacketLayout {
     return staged_words_ + product(bank, dispatch_bank_) + product(token, sizeof(std::uint32_t));
   }
   SLUICE_INLINE constexpr std::uint32_t dispatch_row(int bank, int slot) const {
-    return dispatch_rows_ + product(bank, dispatch_bank_) + product(slot, dispatch_row_);
+    return dispatch_rows_ + product(bank, row_bank_) + product(slot, dispatch_row_);
   }
   SLUICE_INLINE constexpr std::uint32_t weight(int bank, int token) const {
     return given_weights_ + product(bank, combine_bank_) + product(token, weight_row_);
@@ -218,6 +230,8 @@ class PacketLayout {
   std::uint32_t combine_rows_ = 0;
   std::uint32_t dispatch_row_ = 0;
   std::uint32_t dispatch_bank_ = 0;
+  std::uint32_t row_bank_ = 0;
+  std::uint32_t heads_end_ = 0;
   std::uint32_t combine_row_ = 0;
   std::uint32_t combine_bank_ = 0;
   std::uint32_t route_row_ = 0;

@@ -177,7 +177,9 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
   std::size_t window_bytes = layout.bytes();
   relay::Opening network;
   if (config.nodes.several()) {
-    Result<relay::Opening> opening = relay::open(*group, layout, deadline);
+    Result<relay::Opening> opening =
+        relay::open(*group, layout,
+                    std::max(layout.dispatch_row_stride(), layout.combine_row_stride()), deadline);
     if (!opening) return opening.status();
     network = std::move(opening).value();
     window_bytes = network.layouts[static_cast<std::size_t>(config.rank)].bytes();
@@ -191,8 +193,8 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
       relay::Memory{std::move(windows).value(), std::move(heaps).value()});
   std::unique_ptr<relay::Relay> relay;
   if (config.nodes.several()) {
-    Result<std::unique_ptr<relay::Relay>> started =
-        relay::Relay::start(std::move(network), site_of(config, memory, group), deadline);
+    Result<std::unique_ptr<relay::Relay>> started = relay::Relay::start(
+        std::move(network), site_of(config, memory, group), relay::host_traffic, deadline);
     if (!started) return started.status();
     relay = std::move(started).value();
   }

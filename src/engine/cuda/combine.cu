@@ -179,6 +179,9 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
         if (given_token < given_tokens) given = read_given(c, given_token, lane);
       }
     }
+    if (!kCommon && sends && !Traits::kSingle && a.weights_given) {
+      publish(g, CellKind::weights, progress.epoch + 1);
+    }
     // Before any wait for weights: who waits for them looks at the cell.
     if (sends && crew.herald == 0) {
       const int packets = g.hidden * (a.codec == DType::f32 ? 4 : 2) / 16;
@@ -249,6 +252,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       send(rows, [] {});
     }
   }
+  if (!kCommon && sends) publish(g, CellKind::combine, block.sent.epoch + 1);
   if (receives) {
     const bool drop = !usable || (!kCommon && a.drop);
     if (!drop && crew.works) {
@@ -354,7 +358,8 @@ bool is_common(const CombineArgs& a) {
   return short_rows(a.y) && short_rows(a.out) && a.aligned && !a.refused && a.handle != nullptr &&
          !a.drop && !a.single && !a.plain_sum && a.row_weights == nullptr && a.extras == 0 &&
          a.surviving_weight == nullptr && a.weights_home == nullptr && a.y.slab_rows == 0 &&
-         a.y_dtype == DType::bf16 && a.codec == DType::bf16 && a.out_dtype == DType::bf16;
+         a.y_dtype == DType::bf16 && a.codec == DType::bf16 && a.out_dtype == DType::bf16 &&
+         a.geometry.published == nullptr;
 }
 
 int launch_combine(const CombineArgs& args, const Launch& launch) {

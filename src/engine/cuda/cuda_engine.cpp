@@ -21,6 +21,7 @@
 #include "engine/cuda/caller_memory.hpp"
 #include "engine/cuda/device_buffers.hpp"
 #include "engine/cuda/kernels.hpp"
+#include "engine/cuda/node_link.hpp"
 #include "engine/cuda/profile.hpp"
 #include "engine/cuda/resources.hpp"
 #include "engine/cuda/statistics.hpp"
@@ -30,6 +31,8 @@
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
 #include "memory/region_allocator.hpp"
+#include "protocol/host_access.hpp"
+#include "relay/relay.hpp"
 
 namespace sluice::engine::cuda {
 namespace {
@@ -40,8 +43,9 @@ using memory::DeviceGuard;
 /// What the host tells kernels that wait long, and their peers of them: who has died, and who lives.
 class Watch {
  public:
-  Watch(std::shared_ptr<bootstrap::Group> group, Board* board)
-      : group_(std::move(group)), board_(board) {
+  /// relay: null on one node.
+  Watch(std::shared_ptr<bootstrap::Group> group, const relay::Relay* relay, Board* board)
+      : group_(std::move(group)), relay_(relay), board_(board) {
     thread_ = base::start_background_thread([this] { run(); });
   }
   ~Watch() {
@@ -69,7 +73,7 @@ class Watch {
       std::uint32_t gone = 0;
       for (int rank = 0; rank < group_->size(); ++rank) {
         if (rank == group_->rank()) continue;
-        if (group_->is_dead(rank)) gone |= 1U << rank;
+        if (is_gone(rank)) gone |= 1U << rank;
         listen(rank, heard[static_cast<std::size_t>(rank)]);
       }
       // Pairs with the load in look_up().
@@ -77,9 +81,26 @@ class Watch {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
+  bool elsewhere(int rank) const noexcept {
+    return relay_ != nullptr && !group_->nodes().together(rank, group_->rank());
+  }
+  bool is_gone(int rank) const noexcept {
+    if (!elsewhere(rank)) return group_->is_dead(rank);
+    // Pairs with add_bits in Presence::give_up.
+    const relay::Site& site = relay_->site();
+    return protocol::HostAccess::load_acquire(
+               *site.at<const std::uint64_t>(site.rank, site.window.gone(rank))) != 0;
+  }
+  std::uint64_t beats_of(int rank) const noexcept {
+    if (!elsewhere(rank)) return group_->control(rank).beats.load(std::memory_order_relaxed);
+    // Pairs with the store in Presence::count_up.
+    const relay::Site& site = relay_->site();
+    return protocol::HostAccess::load_acquire(
+        *site.at<const std::uint64_t>(site.rank, site.window.beats(rank)));
+  }
   void listen(int rank, Heard& heard) {
     const std::int64_t now_ns = base::now_ns();
-    const std::uint64_t beats = group_->control(rank).beats.load(std::memory_order_relaxed);
+    const std::uint64_t beats = beats_of(rank);
     if (beats != heard.beats || heard.at_ns == 0) heard = {beats, now_ns};
     const std::int64_t silent_ms = (now_ns - heard.at_ns) / 1'000'000;
     // Pairs with the load in is_overdue().
@@ -88,6 +109,7 @@ class Watch {
   }
 
   std::shared_ptr<bootstrap::Group> group_;
+  const relay::Relay* relay_;
   Board* board_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
@@ -104,14 +126,16 @@ struct Pending {
 
 class CudaEngine final : public Engine {
  public:
-  CudaEngine(EngineConfig config, std::shared_ptr<bootstrap::Group> group, Resources resources)
+  CudaEngine(EngineConfig config, std::shared_ptr<bootstrap::Group> group, Resources resources,
+             std::unique_ptr<relay::Relay> relay)
       : config_(std::move(config)),
         resources_(std::move(resources)),
+        relay_(std::move(relay)),
         rows_(resources_.pool),
         handles_(resources_.pool),
         handle_layout_(config_.ranks, config_.shape.top_k, config_.local_experts(),
                        config_.tokens_max),
-        watch_(std::move(group), static_cast<Board*>(resources_.board.get())) {}
+        watch_(std::move(group), relay_.get(), static_cast<Board*>(resources_.board.get())) {}
 
   ~CudaEngine() override {
     // Kernels use the windows, which are about to be unmapped. They end by their deadlines.
@@ -248,6 +272,9 @@ class CudaEngine final : public Engine {
   Statistics statistics() const override {
     Statistics statistics = statistics_;
     read_statistics(resources_, statistics);
+    for (int peer = 0; relay_ != nullptr && peer < config_.ranks; ++peer) {
+      statistics.network_bytes.push_back(relay_->bytes_put(peer));
+    }
     return statistics;
   }
   void start_profile(std::size_t events_max) override {
@@ -347,6 +374,8 @@ class CudaEngine final : public Engine {
     if (resources_.sharers > 1) {
       most = std::min(most, resources_.processors / (resources_.sharers + 1));
     }
+    // What comes from other nodes is carried by kernels, which find room beside one block, not two.
+    if (relay_ != nullptr) most = std::min(most, resources_.processors);
     if (config_.options.block_limit > 0) most = std::min(most, config_.options.block_limit);
     return std::clamp(std::min(wanted, most), 1, kBlocksMax);
   }
@@ -440,6 +469,7 @@ class CudaEngine final : public Engine {
 
   EngineConfig config_;
   Resources resources_;
+  std::unique_ptr<relay::Relay> relay_;  // Null on one node.
   Profile profile_;
   memory::RegionAllocator heap_{config_.throughput() ? config_.options.registered_bytes : 0};
   DeviceBuffers rows_;
@@ -472,8 +502,15 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
                                               base::Deadline deadline) {
   Result<Resources> resources = take_resources(config, *group, deadline);
   if (!resources) return resources.status();
-  return std::unique_ptr<Engine>(std::make_unique<CudaEngine>(std::move(config), std::move(group),
-                                                              std::move(resources).value()));
+  std::unique_ptr<relay::Relay> relay;
+  if (config.nodes.several()) {
+    Result<std::unique_ptr<relay::Relay>> opened =
+        open_link(config, resources.value(), group, deadline);
+    if (!opened) return opened.status();
+    relay = std::move(opened).value();
+  }
+  return std::unique_ptr<Engine>(std::make_unique<CudaEngine>(
+      std::move(config), std::move(group), std::move(resources).value(), std::move(relay)));
 }
 
 }  // namespace sluice::engine::cuda

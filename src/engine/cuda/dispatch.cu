@@ -48,7 +48,10 @@ __device__ __forceinline__ void send_heralds(const DispatchArgs& a, const RouteT
     send_cell<true>(g, peer, CellKind::dispatch, stamp.bank, stamp.tag, word, stamp.signature,
                     a.rows ? a.record_packets : 0, tokens, lane);
     if (peer != g.rank && !refused) {
-      const int packets = (a.rows ? a.record_packets : 0) + (kCommon || !a.cached ? g.top_k : 0);
+      // Rows that go to other nodes are counted where they are put.
+      const bool near = kCommon || g.published == nullptr || ((g.near >> peer) & 1U) != 0;
+      const int packets =
+          (a.rows && near ? a.record_packets : 0) + (kCommon || !a.cached ? g.top_k : 0);
       bytes = (records * packets + window::cell_packets(g.layout.shape().tokens)) * 16;
     }
   }
@@ -277,11 +280,13 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     Unit<Encoder> encoded;
     encoded.encode(a, source, lane);
     recorder.mark(Phase::quantise);
-    encoded.send(a, ranks_of(g, id) & ~skipped, token, unit, bank, lane);
+    const std::uint32_t ranks = ranks_of(g, id) & ~skipped;
+    encoded.send(a, kCommon ? ranks : row_ranks(g, ranks), token, unit, bank, lane);
     recorder.mark(Phase::put);
     task += send_step;
   }
 
+  if (!kCommon && sends) publish(g, CellKind::dispatch, epoch);
   if (!receives && !cached && crew.herald == 0) {
     keep_routes<kCommon>(a, tokens, a.saved->ids, a.saved->weights, &shared.bad_routes);
     __syncthreads();
@@ -351,7 +356,7 @@ bool is_common(const DispatchArgs& a) {
       a.codec.kind == CodecKind::bf16 || (a.codec.kind == CodecKind::fp8 && plain_scales);
   return contiguous && codec && a.aligned && a.rows && a.halves.send && a.halves.receive &&
          !a.refused && !a.cached && !a.drop && !a.zero_padding && a.mask == nullptr &&
-         a.x_dtype == DType::bf16;
+         a.x_dtype == DType::bf16 && a.geometry.published == nullptr;
 }
 
 using Kernel = void (*)(const DispatchArgs);

@@ -87,6 +87,8 @@ struct State {
   std::uint32_t mended[kBanksMax][kPeersMax];
   /// By bank and token: what was counted of it, see report_lost().
   unsigned long long lost_of_token[kBanksMax][kTokensMax];
+  /// Blocks that have sent all that they send to other nodes, of the launch under way.
+  std::uint32_t sent_blocks[protocol::kCellKinds];
   /// 1: a thread has what follows.
   std::uint32_t lock;
   Totals totals[protocol::kKinds];
@@ -104,6 +106,8 @@ struct Board {
   /// Written by the host: peers that are dead, and how long no sign of life of a peer has been seen.
   std::uint32_t gone;
   std::uint32_t silent_ms[kPeersMax];
+  /// Written by the host once: who is given up with a peer. Of a rail peer: its node, which is reached through it.
+  std::uint32_t falls_with[kPeersMax];
 };
 
 /// Where what is counted lies in Geometry::counters: bytes of every kind, then rows of every local
@@ -180,6 +184,11 @@ struct Geometry {
   Recording recording;
   unsigned long long* counters = nullptr;  // of this rank: see Counters
   std::byte* evidence = nullptr;           // see Evidence
+  // With several nodes. The lanes of ranks of other nodes lie in host memory of this rank's, from where its progress
+  // thread takes what is published.
+  std::byte* published = nullptr;     // u64[kinds of cells], a line each: epochs. Null on one node.
+  std::uint32_t near = 0;             // Ranks of this node.
+  std::uint8_t rail[kPeersMax] = {};  // By rank: the rail peer on its node.
 };
 
 /// Routing of one operation between its halves.

@@ -54,6 +54,8 @@ __device__ __forceinline__ void open(const Geometry& g, protocol::Kind kind, boo
     }
   }
   b.suspects |= __ballot_sync(~0U, gave_up);  // Nothing is written to them.
+  if (__any_sync(~0U, gave_up))
+    b.suspects |= suspects_by_now(g);  // Nor to those who fall with them.
   b.weary_since = __any_sync(~0U, began != 0) ? now_ns() : 0;
   if (lane == 0) block = b;
 }
@@ -64,6 +66,22 @@ __device__ __forceinline__ void tell(const Geometry& g, protocol::Kind kind, std
                                      std::uint32_t suspects, int lane) {
   if (lane >= g.ranks || lane == g.rank || ((suspects >> lane) & 1U) != 0) return;
   store_release(reinterpret_cast<std::uint64_t*>(out_at(g, lane, g.layout.told(kind))), received);
+}
+
+/// Tells the progress thread that what the operation sends to other nodes is there, once the last block
+/// says so. By whole blocks, each after its stores.
+__device__ __forceinline__ void publish(const Geometry& g, protocol::CellKind kind,
+                                        std::uint64_t epoch) {
+  if (g.published == nullptr) return;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  const int k = static_cast<int>(kind);
+  fence_system();  // After the barrier: of all threads' stores.
+  if (atomicAdd(&g.state->sent_blocks[k], 1U) + 1 != gridDim.x) return;
+  g.state->sent_blocks[k] = 0;
+  fence_system();
+  // Pairs with the load in LaneTraffic::published().
+  store_release(reinterpret_cast<std::uint64_t*>(g.published + k * int{window::kLineBytes}), epoch);
 }
 
 /// Notes for the next launch that this one has ended, by one warp of every block once it knows

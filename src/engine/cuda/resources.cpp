@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "bootstrap/host_identity.hpp"
 #include "engine/cuda/sizes.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
@@ -31,6 +32,10 @@ Status check_config(const EngineConfig& config) {
   if (!config.throughput() && config.tokens_max > kTokensMax) {
     return unimplemented(fmt::format("device = cuda with slot_tokens = {}, expected at most {}",
                                      config.tokens_max, kTokensMax));
+  }
+  if (config.throughput() && config.nodes.several()) {
+    return unimplemented(
+        "device = cuda with mode = throughput and ranks on several nodes, expected mode = latency");
   }
   if (!window::PacketLayout(config.packets).valid()) {
     return unimplemented(
@@ -195,6 +200,10 @@ Status map_all(const char* what, int rank, int device, Result<DeviceMemory> own,
       all.push_back(std::move(own).value());
       continue;
     }
+    if (!group.nodes().together(peer, rank)) {
+      all.emplace_back();
+      continue;
+    }
     Result<DeviceMemory> memory =
         DeviceMemory::import(device, (*files)[static_cast<std::size_t>(peer)],
                              std::stoull((*sizes)[static_cast<std::size_t>(peer)]));
@@ -221,20 +230,22 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   DeviceMemory window;
   Status status = prepare(config, resources, window);
 
-  // Which GPU every rank is on.
+  // Which GPU every rank is on: also of other nodes, which may be on this machine.
   std::array<char, 32> name{};
   (void)cudaDeviceGetPCIBusId(name.data(), static_cast<int>(name.size()), resources.device);
-  Result<std::vector<std::string>> places = group.all_gather(name.data(), deadline);
+  Result<std::vector<std::string>> places =
+      group.all_gather(fmt::format("{} of {}", name.data(), bootstrap::host_name()), deadline);
   if (!places) return places.status();
   const std::string& place = (*places)[static_cast<std::size_t>(config.rank)];
   resources.sharers = static_cast<int>(std::count(places->begin(), places->end(), place));
   // The next launch of one rank must not take the room of another rank's, for which it waits.
   resources.overlap = resources.overlap && resources.sharers == 1;
 
+  resources.windows = std::make_shared<std::vector<DeviceMemory>>();
   status = map_all("window", config.rank, resources.device,
                    status.ok() ? Result<DeviceMemory>(std::move(window))
                                : Result<DeviceMemory>(std::move(status)),
-                   group, *places, deadline, resources.windows);
+                   group, *places, deadline, *resources.windows);
   if (!status.ok()) return status;
   if (config.throughput()) {
     const DeviceGuard guard(resources.device);
@@ -260,17 +271,18 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   g.layout = layout;
   for (int rank = 0; rank < config.ranks; ++rank) {
     g.lanes[rank] =
-        resources.windows[static_cast<std::size_t>(rank)].base() + layout.lane(config.rank);
+        (*resources.windows)[static_cast<std::size_t>(rank)].base() + layout.lane(config.rank);
   }
-  g.window = resources.windows[static_cast<std::size_t>(config.rank)].base();
+  g.window = (*resources.windows)[static_cast<std::size_t>(config.rank)].base();
   for (Desk& desk : resources.desks) {
     for (int rank = 0; rank < config.ranks; ++rank) {
-      desk.windows[rank] = resources.windows[static_cast<std::size_t>(rank)].base();
+      desk.windows[rank] = (*resources.windows)[static_cast<std::size_t>(rank)].base();
       desk.heaps[rank] = resources.heaps[static_cast<std::size_t>(rank)].base();
     }
   }
   g.state = static_cast<State*>(resources.state.get());
   g.board = static_cast<Board*>(resources.board.get());
+  for (int peer = 0; peer < config.ranks; ++peer) g.board->falls_with[peer] = 1U << peer;
   g.counters = static_cast<unsigned long long*>(resources.counters.get());
   g.evidence = static_cast<std::byte*>(resources.evidence.get());
   return resources;

@@ -17,10 +17,11 @@ namespace sluice::engine::cuda {
 struct Resources {
   int device = 0;
   int processors = 0;
-  int sharers = 1;                            // Ranks on this GPU.
-  bool overlap = false;                       // A launch may start before the last one ends.
-  std::vector<memory::DeviceMemory> windows;  // By rank.
-  std::vector<memory::DeviceMemory> heaps;    // By rank: registered memory, in throughput mode.
+  int sharers = 1;       // Ranks on this GPU.
+  bool overlap = false;  // A launch may start before the last one ends.
+  /// By rank; empty for those of other nodes. What comes from these may be carried there for a while longer.
+  std::shared_ptr<std::vector<memory::DeviceMemory>> windows;
+  std::vector<memory::DeviceMemory> heaps;  // By rank: registered memory, in throughput mode.
   std::shared_ptr<memory::DevicePool> pool;
   std::shared_ptr<void> state;
   std::shared_ptr<void> owners;

@@ -46,7 +46,10 @@ __device__ __noinline__ inline std::uint64_t look_up(const Geometry* g, int peer
     return start;
   }
   // A rank that waited for itself was late, as a whole; it goes on sending to itself.
-  if (peer != g->rank) atomicOr(&g->state->suspects, bit);
+  if (peer != g->rank) {
+    atomicOr(&g->state->suspects,
+             *const_cast<const volatile std::uint32_t*>(&g->board->falls_with[peer]));
+  }
   return 0;
 }
 

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+#include "engine/cuda/node_link.hpp"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "memory/cuda/cuda_status.hpp"
+#include "memory/cuda/device_guard.hpp"
+
+namespace sluice::engine::cuda {
+namespace {
+
+using memory::cuda_status;
+using memory::DeviceGuard;
+
+/// What relays of different nodes say to each other needs words and slots; rows lie in host lanes.
+window::WindowShape words_of(const EngineConfig& config) {
+  window::WindowShape shape;
+  shape.ranks = config.ranks;
+  shape.top_k = config.shape.top_k;
+  shape.banks = config.packets.banks;
+  shape.dispatch_stages = config.packets.banks;
+  shape.tokens = config.tokens_max;
+  shape.combine_rows_per_token = config.packets.combine_rows_per_token;
+  return shape;
+}
+
+/// Everything of the port that needs no peer.
+Status fill_port(const EngineConfig& config, const Resources& resources, FerryPort& port) {
+  const DeviceGuard guard(resources.device);
+  if (!guard.status().ok()) return guard.status();
+  const std::size_t bytes = port.ring + FerryPort::kRingBytes;
+  Status status = cuda_status(
+      cudaHostRegister(port.host, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
+      "pinning memory for other nodes");
+  if (!status.ok()) return status;
+  port.pinned = true;
+  void* seen = nullptr;
+  status = cuda_status(cudaHostGetDevicePointer(&seen, port.host, 0), "mapping pinned memory");
+  if (!status.ok()) return status;
+  port.args.host = static_cast<const std::byte*>(seen);
+  // Before work that waits: a GPU that is full of it lets a stream of higher priority in first.
+  int least = 0;
+  int greatest = 0;
+  (void)cudaDeviceGetStreamPriorityRange(&least, &greatest);
+  cudaStream_t stream = nullptr;
+  status = cuda_status(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
+                       "a stream for what comes from other nodes");
+  if (!status.ok()) return status;
+  port.stream = stream;
+  port.blocks = resources.pool->take(sizeof(std::uint32_t));
+  if (port.blocks == nullptr) {
+    return {StatusCode::out_of_memory, "no GPU memory for a counter"};
+  }
+  status = resources.pool->write(port.blocks.get(), nullptr, sizeof(std::uint32_t));
+  if (!status.ok()) return status;
+  status = cuda_status(static_cast<cudaError_t>(load_ferry_kernel()), "loading kernels");
+  if (!status.ok()) return status;
+
+  FerryArgs& args = port.args;
+  for (const int rank : config.nodes.ranks_of(config.nodes.node_of(config.rank))) {
+    args.windows[rank] = (*resources.windows)[static_cast<std::size_t>(rank)].base();
+  }
+  args.layout = port.layout;
+  args.blocks = static_cast<std::uint32_t*>(port.blocks.get());
+  args.done = reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(seen) + port.ring +
+                                               FerryPort::kItems * sizeof(FerryItem));
+  return {};
+}
+
+/// What kernels know of other nodes.
+void fill_geometry(const EngineConfig& config, const FerryPort& port,
+                   const window::RelayLayout& words, Resources& resources) {
+  Geometry& g = resources.geometry;
+  const routing::NodeMap& nodes = config.nodes;
+  auto* const host = const_cast<std::byte*>(port.args.host);
+  const window::HostLanes& own = port.lanes[static_cast<std::size_t>(config.rank)];
+  for (int peer = 0; peer < config.ranks; ++peer) {
+    const int rail = nodes.rail_peer(config.rank, nodes.node_of(peer));
+    if (nodes.together(peer, config.rank)) {
+      g.near |= 1U << peer;
+      continue;
+    }
+    g.rail[peer] = static_cast<std::uint8_t>(rail);
+    g.lanes[peer] = host + own.out(peer);
+    std::uint32_t falls = 1U << peer;
+    for (const int rank : nodes.ranks_of(nodes.node_of(peer))) {
+      if (peer == rail) falls |= 1U << rank;
+    }
+    g.board->falls_with[peer] = falls;
+  }
+  g.published = host + words.published(protocol::CellKind::dispatch);
+  static_assert(static_cast<int>(protocol::CellKind::dispatch) == 0);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Resources& resources,
+                                                std::shared_ptr<bootstrap::Group> group,
+                                                base::Deadline deadline) {
+  const window::PacketLayout layout(config.packets);
+  const window::WindowLayout words(words_of(config));
+  Result<relay::Opening> opening = relay::open(
+      *group, words, std::max(layout.staged_row_stride(), layout.combine_row_stride()), deadline);
+  if (!opening) return opening.status();
+
+  auto port = std::make_shared<FerryPort>();
+  port->device = resources.device;
+  port->layout = layout;
+  port->windows = resources.windows;
+  port->pool = resources.pool;
+  for (int rank = 0; rank < config.ranks; ++rank) {
+    port->lanes.emplace_back(layout, config.nodes, rank,
+                             opening->layouts[static_cast<std::size_t>(rank)].bytes());
+  }
+  port->ring = port->lanes[static_cast<std::size_t>(config.rank)].end();
+  Result<memory::SharedRegion> region =
+      group->share(port->ring + FerryPort::kRingBytes, /*committed=*/true, deadline);
+  if (!region) return region.status();
+  Result<memory::SharedRegion> nothing = group->share(0, /*committed=*/false, deadline);
+  if (!nothing) return nothing.status();
+  auto memory = std::make_shared<relay::Memory>(
+      relay::Memory{std::move(region).value(), std::move(nothing).value()});
+  port->host = memory->windows.base(config.rank);
+  port->memory = memory;
+  Status status = fill_port(config, resources, *port);
+  if (status = group->agree(status, deadline); !status.ok()) return status;
+  fill_geometry(config, *port, opening->layouts[static_cast<std::size_t>(config.rank)], resources);
+
+  relay::Site site;
+  site.rank = config.rank;
+  site.top_k = config.shape.top_k;
+  site.hidden = config.shape.hidden;
+  site.nodes = config.nodes;
+  site.map = config.map;
+  site.window = words;
+  site.memory = std::move(memory);
+  site.group = std::move(group);
+  return relay::Relay::start(
+      std::move(opening).value(), std::move(site),
+      [port](const relay::Site& at, relay::Postings& postings) -> std::unique_ptr<relay::Traffic> {
+        return std::make_unique<LaneTraffic>(at, postings, port);
+      },
+      deadline);
+}
+
+}  // namespace sluice::engine::cuda
