@@ -179,14 +179,15 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
         if (given_token < given_tokens) given = read_given(c, given_token, lane);
       }
     }
-    if (!kCommon && sends && !Traits::kSingle && a.weights_given) {
-      publish(g, CellKind::weights, progress.epoch + 1);
-    }
     // Before any wait for weights: who waits for them looks at the cell.
     if (sends && crew.herald == 0) {
       const int packets = g.hidden * (a.codec == DType::f32 ? 4 : 2) / 16;
-      send_cells(c, usable, received, packets | static_cast<int>(a.single ? kRowPerRoute : 0U),
-                 warp, lane);
+      send_cells(c, usable, received,
+                 packets | static_cast<int>(a.single ? window::kRowPerRoute : 0U), warp, lane);
+    }
+    // With the cells, for the same reason.
+    if (!kCommon && sends && !Traits::kSingle && a.weights_given) {
+      publish(g, CellKind::weights, progress.epoch + 1);
     }
   };
   const auto ask = [&](Rows<Traits>& rows, const Record& of, int which) {

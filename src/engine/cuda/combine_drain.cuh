@@ -7,9 +7,6 @@
 /// refused its call or cannot use its outputs. It is awaited, emptied and dropped.
 namespace sluice::engine::cuda {
 
-/// Form of a combine cell: packets of a row, and whether every route has one.
-inline constexpr std::uint32_t kRowPerRoute = 1U << 31;
-
 /// By a whole block: a thread for every token that a peer may answer.
 static __device__ __noinline__ void drain_answers(const CombineArgs* a, std::uint32_t tag, int bank,
                                                   std::uint32_t peers) {
@@ -39,8 +36,8 @@ static __device__ __noinline__ void drain_answers(const CombineArgs* a, std::uin
       given_up = __syncthreads_or(!complete && patience.spent(peer)) != 0;
     }
     if (given_up || !exists || answer.x != tag) continue;
-    const bool per_route = (form.y & kRowPerRoute) != 0;
-    const int packets = static_cast<int>(form.y & ~kRowPerRoute);
+    const bool per_route = (form.y & window::kRowPerRoute) != 0;
+    const int packets = static_cast<int>(form.y & ~window::kRowPerRoute);
 #pragma unroll 1
     for (std::uint32_t rows = answer.w; rows != 0; rows &= rows - 1) {
       const int slot = token * g.layout.shape().combine_rows_per_token +

@@ -91,6 +91,7 @@ LaneTraffic::LaneTraffic(const relay::Site& site, relay::Postings& postings,
       slots_(tokens_ * port_->layout.shape().combine_rows_per_token),
       dispatches_(at(site.nodes.ranks()) * at(port_->layout.shape().banks)),
       combines_(dispatches_.size()),
+      weights_posted_(dispatches_.size()),
       ended_(at(site.nodes.ranks())),
       complete_(at(site.nodes.ranks())),
       told_(at(site.nodes.ranks())) {
@@ -156,8 +157,15 @@ LaneTraffic::Range LaneTraffic::tagged(std::size_t offset, std::size_t stride,
   return range;
 }
 
-/// In a lane, behind what is told of combines: how many tokens' weights were sent before the answers. Of the
-/// progress threads alone.
+/// Of the records that a cell announces.
+std::size_t LaneTraffic::record_bytes(std::size_t lane, CellKind kind, int bank) const noexcept {
+  const Packet form =
+      packet(lane + port_->layout.cell(kind, bank) + window::kFormPacket * kPacketBytes);
+  return at(static_cast<int>(form[1] & ~window::kRowPerRoute)) * kPacketBytes;
+}
+
+/// In a lane, behind what is told of combines: whether a message with weights was sent before the answers. Of
+/// the progress threads alone.
 std::size_t LaneTraffic::note_of(int bank) const noexcept {
   static_assert(2 * sizeof(std::uint64_t) + kBanksMax * sizeof(std::uint32_t) <=
                 window::kLineBytes);
@@ -171,20 +179,21 @@ void LaneTraffic::post_dispatch(std::uint64_t epoch) {
   for (int step = 1; step < nodes; ++step) {
     const int node = (site_.own_node() + step) % nodes;
     std::fill(ranks.begin(), ranks.end(), std::uint16_t{0});
-    if (post_dispatch_head(node, epoch, ranks)) post_rows(site_.rail_peer(node), epoch, ranks);
+    const std::size_t row_bytes = post_dispatch_head(node, epoch, ranks);
+    if (row_bytes > 0) post_rows(site_.rail_peer(node), epoch, ranks, row_bytes);
   }
 }
 
-// Whether rows follow: those of tokens with ranks.
-bool LaneTraffic::post_dispatch_head(int node, std::uint64_t epoch,
-                                     std::vector<std::uint16_t>& ranks) {
+// Bytes of the rows that follow, of tokens with ranks; 0: none do.
+std::size_t LaneTraffic::post_dispatch_head(int node, std::uint64_t epoch,
+                                            std::vector<std::uint16_t>& ranks) {
   const window::PacketLayout& layout = port_->layout;
   const int peer = site_.rail_peer(node);
   const int bank = this->bank(epoch);
   const window::HostLanes& own = port_->lanes[at(site_.rank)];
   const window::HostLanes& there = port_->lanes[at(peer)];
   bool begun = false;
-  bool rows = false;
+  std::size_t row_bytes = 0;
   for (const int rank : site_.nodes.ranks_of(node)) {
     const std::size_t from = own.out(rank);
     const std::size_t to =
@@ -201,7 +210,7 @@ bool LaneTraffic::post_dispatch_head(int node, std::uint64_t epoch,
     };
     put(cell, layout.cell_bytes());
     put(layout.count(bank, 0), at(layout.shape().local_experts) * sizeof(std::uint64_t));
-    rows = rows || packet(from + cell + window::kFormPacket * kPacketBytes)[1] != 0;
+    row_bytes = std::max(row_bytes, record_bytes(from, CellKind::dispatch, bank));
     for (int token = 0; token < tokens_; ++token) {
       if (comes(from, bank, token)) ranks[at(token)] |= static_cast<std::uint16_t>(1U << rank);
     }
@@ -213,11 +222,11 @@ bool LaneTraffic::post_dispatch_head(int node, std::uint64_t epoch,
     }
   }
   if (begun) postings_.end();
-  return rows;
+  return row_bytes;
 }
 
-void LaneTraffic::post_rows(int peer, std::uint64_t epoch,
-                            const std::vector<std::uint16_t>& ranks) {
+void LaneTraffic::post_rows(int peer, std::uint64_t epoch, const std::vector<std::uint16_t>& ranks,
+                            std::size_t row_bytes) {
   const window::PacketLayout& layout = port_->layout;
   const window::RelayLayout& there = site_.layout(peer);
   const int bank = this->bank(epoch);
@@ -240,8 +249,8 @@ void LaneTraffic::post_rows(int peer, std::uint64_t epoch,
       begun = true;
       const std::size_t stride = layout.staged_row_stride();
       const std::size_t offset = layout.dispatch_row(bank, first);
-      postings_.add_rows(kWindowRegion, from + offset, stride, to + offset, stride,
-                         layout.shape().dispatch_row_bytes, after - first);
+      postings_.add_rows(kWindowRegion, from + offset, stride, to + offset, stride, row_bytes,
+                         after - first);
       first = after;
     }
     if (begun) postings_.end();
@@ -256,15 +265,18 @@ void LaneTraffic::post_weights(std::uint64_t epoch) {
     if (site_.nodes.together(rank, site_.rank)) continue;
     const std::size_t from = port_->lanes[at(site_.rank)].out(rank);
     const std::size_t to = port_->lanes[at(rank)].in(site_.rank);
-    const Range weights = tagged(from + layout.weight(bank, 0), layout.weight_bytes(), epoch);
-    const auto count = static_cast<std::uint32_t>(weights.end - weights.begin);
-    std::memcpy(port_->host + from + note_of(bank), &count, sizeof(count));
-    if (weights.empty()) continue;
+    const std::size_t cell = layout.cell(CellKind::combine, bank);
+    if (packet(from + cell)[0] != window::tag_of(epoch)) continue;  // Given up.
+    weights_posted_[at(rank) * at(layout.shape().banks) + at(bank)] = epoch;
     postings_.begin(rank, site_.layout(rank).head_slot(site_.rank, /*weights=*/true, bank),
                     {Kind::combine, site_.bank(epoch)});
-    postings_.add(kWindowRegion, from + layout.weight(bank, weights.begin),
-                  to + layout.weight(bank, weights.begin),
-                  at(weights.end - weights.begin) * layout.weight_bytes());
+    postings_.add(kWindowRegion, from + cell, to + cell, layout.cell_bytes());
+    const Range weights = tagged(from + layout.weight(bank, 0), layout.weight_bytes(), epoch);
+    if (!weights.empty()) {
+      const std::size_t offset = layout.weight(bank, weights.begin);
+      postings_.add(kWindowRegion, from + offset, to + offset,
+                    at(weights.end - weights.begin) * layout.weight_bytes());
+    }
     postings_.end();
   }
 }
@@ -285,10 +297,9 @@ void LaneTraffic::post_answer(int home, std::uint64_t epoch) {
   const std::size_t to = port_->lanes[at(home)].in(site_.rank);
   const std::size_t cell = layout.cell(CellKind::combine, bank);
   if (packet(from + cell)[0] != window::tag_of(epoch)) return;  // Given up.
-  // Without weights in this epoch, what the note says is of another.
-  if (tagged(from + layout.weight(bank, 0), layout.weight_bytes(), epoch).empty()) {
-    std::memset(port_->host + from + note_of(bank), 0, sizeof(std::uint32_t));
-  }
+  const std::uint32_t note =
+      weights_posted_[at(home) * at(layout.shape().banks) + at(bank)] == epoch ? 1 : 0;
+  std::memcpy(port_->host + from + note_of(bank), &note, sizeof(note));
   const auto put = [&](std::size_t offset, std::size_t bytes) {
     postings_.add(kWindowRegion, from + offset, to + offset, bytes);
   };
@@ -323,7 +334,7 @@ void LaneTraffic::post_answer(int home, std::uint64_t epoch) {
       const std::size_t stride = layout.combine_row_stride();
       const std::size_t offset = layout.combine_row(bank, first);
       postings_.add_rows(kWindowRegion, from + offset, stride, to + offset, stride,
-                         layout.shape().combine_row_bytes, after - first);
+                         record_bytes(from, CellKind::combine, bank), after - first);
       first = after;
     }
     if (begun) postings_.end();
@@ -389,7 +400,7 @@ void LaneTraffic::take_dispatch_head(int source, int bank) {
     if (!routes.empty()) {
       pass_on(layout.route(bank, routes.begin, 0), at(routes.end - routes.begin) * stride);
     }
-    rows = rows || packet(from + cell + window::kFormPacket * kPacketBytes)[1] != 0;
+    rows = rows || record_bytes(from, CellKind::dispatch, bank) != 0;
   }
   arrival.head = true;
   for (int group = 0; rows && group < site_.own().groups(tokens_); ++group) {
@@ -438,7 +449,9 @@ void LaneTraffic::carry_rows(int source, int bank, int group) {
     const std::uint16_t ranks = row_ranks(source, bank, token);
     if (ranks == 0) continue;
     const std::size_t offset = layout.dispatch_row(bank, token);
-    carry(in + offset, offset, layout.shape().dispatch_row_bytes, ranks, source);
+    const int reader = std::countr_zero(ranks);
+    carry(in + offset, offset, record_bytes(heads(source, reader), CellKind::dispatch, bank), ranks,
+          source);
   }
 }
 
@@ -446,6 +459,9 @@ void LaneTraffic::take_weights(int source, int bank) {
   const window::PacketLayout& layout = port_->layout;
   Arrival& arrival = combines_[at(source) * at(layout.shape().banks) + at(bank)];
   const std::size_t in = port_->lanes[at(site_.rank)].in(source);
+  // Before any answer: who waits for weights looks at the cell.
+  const std::size_t cell = layout.cell(CellKind::combine, bank);
+  carry(in + cell, cell, layout.cell_bytes(), static_cast<std::uint16_t>(1U << site_.rank), source);
   const Range weights = tagged(in + layout.weight(bank, 0), layout.weight_bytes(), arrival.epoch);
   if (!weights.empty()) {
     const std::size_t offset = layout.weight(bank, weights.begin);
@@ -508,7 +524,7 @@ void LaneTraffic::carry_answer_rows(int source, const Arrival& arrival, int bank
   for (int slot = group * site_.own().group_rows(); slot < end; ++slot) {
     if (!has_row(in, arrival.epoch, slot)) continue;
     const std::size_t offset = layout.combine_row(bank, slot);
-    carry(in + offset, offset, layout.shape().combine_row_bytes,
+    carry(in + offset, offset, record_bytes(in, CellKind::combine, bank),
           static_cast<std::uint16_t>(1U << site_.rank), source);
   }
 }
@@ -518,7 +534,11 @@ bool LaneTraffic::has_row(std::size_t lane, std::uint64_t epoch, int slot) const
   const int each = port_->layout.shape().combine_rows_per_token;
   const Packet answer = packet(lane + port_->layout.answer(bank(epoch), slot / each));
   if (answer[0] != window::tag_of(epoch)) return false;
-  return each == 1 ? answer[3] != 0 : ((answer[3] >> (slot % each)) & 1U) != 0;
+  // Of what its cell says: the sum of a record in its first slot, or each row in that of its route.
+  const Packet form = packet(lane + port_->layout.cell(CellKind::combine, bank(epoch)) +
+                             window::kFormPacket * kPacketBytes);
+  if ((form[1] & window::kRowPerRoute) == 0) return slot % each == 0 && answer[3] != 0;
+  return ((answer[3] >> (slot % each)) & 1U) != 0;
 }
 
 // Weights may come after the answers, which say whether any do.

@@ -140,8 +140,9 @@ class LaneTraffic final : public relay::Traffic {
   bool comes(std::size_t lane, int bank, int token) const noexcept;
 
   void post_dispatch(std::uint64_t epoch);
-  bool post_dispatch_head(int node, std::uint64_t epoch, std::vector<std::uint16_t>& ranks);
-  void post_rows(int peer, std::uint64_t epoch, const std::vector<std::uint16_t>& ranks);
+  std::size_t post_dispatch_head(int node, std::uint64_t epoch, std::vector<std::uint16_t>& ranks);
+  void post_rows(int peer, std::uint64_t epoch, const std::vector<std::uint16_t>& ranks,
+                 std::size_t row_bytes);
   void post_weights(std::uint64_t epoch);
   void post_answers(std::uint64_t epoch);
   void post_answer(int home, std::uint64_t epoch);
@@ -153,6 +154,7 @@ class LaneTraffic final : public relay::Traffic {
   };
   Range tagged(std::size_t offset, std::size_t stride, std::uint64_t epoch) const noexcept;
   std::size_t note_of(int bank) const noexcept;
+  std::size_t record_bytes(std::size_t lane, protocol::CellKind kind, int bank) const noexcept;
 
   void take_dispatch_head(int source, int bank);
   void take_dispatch_rows(int source, int bank, int group);
@@ -181,8 +183,9 @@ class LaneTraffic final : public relay::Traffic {
   const int tokens_;
   const int slots_;  // Rows of an answer.
   std::array<std::uint64_t, protocol::kCellKinds> taken_{};
-  std::vector<Arrival> dispatches_;  // [R][B]
-  std::vector<Arrival> combines_;    // [R][B]
+  std::vector<Arrival> dispatches_;            // [R][B]
+  std::vector<Arrival> combines_;              // [R][B]
+  std::vector<std::uint64_t> weights_posted_;  // [R][B] the last epoch with a message of weights
   std::deque<Ending> endings_;
   /// By source and kind: operations that have ended before an earlier one has; and the last before which all have.
   std::vector<std::array<std::vector<std::uint64_t>, protocol::kKinds>> ended_;
