@@ -49,9 +49,12 @@ SLUICE_INLINE constexpr std::uint32_t tag_of(std::uint64_t epoch) {
 inline constexpr int kFormPacket = 1;
 inline constexpr int kFirstTokens = 32;
 inline constexpr int kPacketTokens = 96;
-/// In a combine's form packet, beside how many packets a row is: each route's row comes, in its slot; else a record's sum,
-/// in its first.
+/// In a combine's form packet, beside how many packets a row is: each route's row comes, in its slot; else a record's
+/// sum, in its first.
 inline constexpr std::uint32_t kRowPerRoute = 1U << 31;
+/// Likewise: weights were given to the combine, and go to other nodes before the answers.
+inline constexpr std::uint32_t kWeightsBefore = 1U << 30;
+inline constexpr std::uint32_t kFormFlags = kRowPerRoute | kWeightsBefore;
 /// The packet with the bit of `token`.
 SLUICE_INLINE constexpr int bit_packet(int token) {
   return token < kFirstTokens ? 0 : kFormPacket + 1 + (token - kFirstTokens) / kPacketTokens;

@@ -73,6 +73,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     combine_kernel(const __grid_constant__ CombineArgs a) {
   constexpr bool kCommon = Traits::kCommon;
   constexpr bool kWeights = Traits::kWeights;
+  constexpr bool kGivesWeights = kWeights && !Traits::kSingle;
   __shared__ Block block;
   __shared__ std::uint32_t touched;
   const Geometry& g = a.geometry;
@@ -182,11 +183,12 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     // Before any wait for weights: who waits for them looks at the cell.
     if (sends && crew.herald == 0) {
       const int packets = g.hidden * (a.codec == DType::f32 ? 4 : 2) / 16;
-      send_cells(c, usable, received,
-                 packets | static_cast<int>(a.single ? window::kRowPerRoute : 0U), warp, lane);
+      std::uint32_t flags = a.single ? window::kRowPerRoute : 0U;
+      if (!kCommon && kGivesWeights && a.weights_given) flags |= window::kWeightsBefore;
+      send_cells(c, usable, received, packets | static_cast<int>(flags), warp, lane);
     }
     // With the cells, for the same reason.
-    if (!kCommon && sends && !Traits::kSingle && a.weights_given) {
+    if (!kCommon && kGivesWeights && sends && a.weights_given) {
       publish(g, CellKind::weights, progress.epoch + 1);
     }
   };

@@ -37,7 +37,7 @@ static __device__ __noinline__ void drain_answers(const CombineArgs* a, std::uin
     }
     if (given_up || !exists || answer.x != tag) continue;
     const bool per_route = (form.y & window::kRowPerRoute) != 0;
-    const int packets = static_cast<int>(form.y & ~window::kRowPerRoute);
+    const int packets = static_cast<int>(form.y & ~window::kFormFlags);
 #pragma unroll 1
     for (std::uint32_t rows = answer.w; rows != 0; rows &= rows - 1) {
       const int slot = token * g.layout.shape().combine_rows_per_token +

@@ -91,7 +91,6 @@ LaneTraffic::LaneTraffic(const relay::Site& site, relay::Postings& postings,
       slots_(tokens_ * port_->layout.shape().combine_rows_per_token),
       dispatches_(at(site.nodes.ranks()) * at(port_->layout.shape().banks)),
       combines_(dispatches_.size()),
-      weights_posted_(dispatches_.size()),
       ended_(at(site.nodes.ranks())),
       complete_(at(site.nodes.ranks())),
       told_(at(site.nodes.ranks())) {
@@ -161,16 +160,14 @@ LaneTraffic::Range LaneTraffic::tagged(std::size_t offset, std::size_t stride,
 std::size_t LaneTraffic::record_bytes(std::size_t lane, CellKind kind, int bank) const noexcept {
   const Packet form =
       packet(lane + port_->layout.cell(kind, bank) + window::kFormPacket * kPacketBytes);
-  return at(static_cast<int>(form[1] & ~window::kRowPerRoute)) * kPacketBytes;
+  return at(static_cast<int>(form[1] & ~window::kFormFlags)) * kPacketBytes;
 }
 
-/// In a lane, behind what is told of combines: whether a message with weights was sent before the answers. Of
-/// the progress threads alone.
-std::size_t LaneTraffic::note_of(int bank) const noexcept {
-  static_assert(2 * sizeof(std::uint64_t) + kBanksMax * sizeof(std::uint32_t) <=
-                window::kLineBytes);
-  return port_->layout.told(Kind::combine) + 2 * sizeof(std::uint64_t) +
-         at(bank) * sizeof(std::uint32_t);
+/// Whether a combine's cell says that weights come in a message before the answers.
+bool LaneTraffic::weights_before(std::size_t lane, int bank) const noexcept {
+  const Packet form = packet(lane + port_->layout.cell(CellKind::combine, bank) +
+                             window::kFormPacket * kPacketBytes);
+  return (form[1] & window::kWeightsBefore) != 0;
 }
 
 void LaneTraffic::post_dispatch(std::uint64_t epoch) {
@@ -266,8 +263,8 @@ void LaneTraffic::post_weights(std::uint64_t epoch) {
     const std::size_t from = port_->lanes[at(site_.rank)].out(rank);
     const std::size_t to = port_->lanes[at(rank)].in(site_.rank);
     const std::size_t cell = layout.cell(CellKind::combine, bank);
-    if (packet(from + cell)[0] != window::tag_of(epoch)) continue;  // Given up.
-    weights_posted_[at(rank) * at(layout.shape().banks) + at(bank)] = epoch;
+    // Given up; or none of this epoch.
+    if (packet(from + cell)[0] != window::tag_of(epoch) || !weights_before(from, bank)) continue;
     postings_.begin(rank, site_.layout(rank).head_slot(site_.rank, /*weights=*/true, bank),
                     {Kind::combine, site_.bank(epoch)});
     postings_.add(kWindowRegion, from + cell, to + cell, layout.cell_bytes());
@@ -297,15 +294,11 @@ void LaneTraffic::post_answer(int home, std::uint64_t epoch) {
   const std::size_t to = port_->lanes[at(home)].in(site_.rank);
   const std::size_t cell = layout.cell(CellKind::combine, bank);
   if (packet(from + cell)[0] != window::tag_of(epoch)) return;  // Given up.
-  const std::uint32_t note =
-      weights_posted_[at(home) * at(layout.shape().banks) + at(bank)] == epoch ? 1 : 0;
-  std::memcpy(port_->host + from + note_of(bank), &note, sizeof(note));
   const auto put = [&](std::size_t offset, std::size_t bytes) {
     postings_.add(kWindowRegion, from + offset, to + offset, bytes);
   };
   postings_.begin(home, there.answer_slot(site_.rank, /*sums=*/false, bank), account);
   put(cell, layout.cell_bytes());
-  put(note_of(bank), sizeof(std::uint32_t));
   const Range answers = tagged(from + layout.answer(bank, 0), kPacketBytes, epoch);
   if (!answers.empty()) {
     put(layout.answer(bank, answers.begin), at(answers.end - answers.begin) * kPacketBytes);
@@ -544,10 +537,8 @@ bool LaneTraffic::has_row(std::size_t lane, std::uint64_t epoch, int slot) const
 // Weights may come after the answers, which say whether any do.
 void LaneTraffic::end_answer(Arrival& arrival, int source, int bank) {
   if (!arrival.head || arrival.groups_missing != 0) return;
-  std::uint32_t weights = 0;
-  std::memcpy(&weights, host(port_->lanes[at(site_.rank)].in(source) + note_of(bank)),
-              sizeof(weights));
-  if (weights == 0 || arrival.weights) end(arrival, source, Kind::combine);
+  const std::size_t in = port_->lanes[at(site_.rank)].in(source);
+  if (!weights_before(in, bank) || arrival.weights) end(arrival, source, Kind::combine);
 }
 
 void LaneTraffic::end(Arrival& arrival, int source, Kind kind) {

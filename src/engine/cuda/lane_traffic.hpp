@@ -153,7 +153,7 @@ class LaneTraffic final : public relay::Traffic {
     bool empty() const noexcept { return begin >= end; }
   };
   Range tagged(std::size_t offset, std::size_t stride, std::uint64_t epoch) const noexcept;
-  std::size_t note_of(int bank) const noexcept;
+  bool weights_before(std::size_t lane, int bank) const noexcept;
   std::size_t record_bytes(std::size_t lane, protocol::CellKind kind, int bank) const noexcept;
 
   void take_dispatch_head(int source, int bank);
@@ -183,9 +183,8 @@ class LaneTraffic final : public relay::Traffic {
   const int tokens_;
   const int slots_;  // Rows of an answer.
   std::array<std::uint64_t, protocol::kCellKinds> taken_{};
-  std::vector<Arrival> dispatches_;            // [R][B]
-  std::vector<Arrival> combines_;              // [R][B]
-  std::vector<std::uint64_t> weights_posted_;  // [R][B] the last epoch with a message of weights
+  std::vector<Arrival> dispatches_;  // [R][B]
+  std::vector<Arrival> combines_;    // [R][B]
   std::deque<Ending> endings_;
   /// By source and kind: operations that have ended before an earlier one has; and the last before which all have.
   std::vector<std::array<std::vector<std::uint64_t>, protocol::kKinds>> ended_;
