@@ -4,11 +4,12 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
-#include "base/log.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
 #include "protocol/host_access.hpp"
@@ -45,7 +46,7 @@ bool Ferry::step() {
     free_ += flights_.front().items;
   }
   bool any = false;
-  while (next_ < items_.size() && !failed_ && launch()) any = true;
+  while (next_ < items_.size() && launch()) any = true;
   if (next_ == items_.size()) {
     items_.clear();
     next_ = 0;
@@ -68,11 +69,8 @@ bool Ferry::launch() {
   const memory::DeviceGuard guard(port_.device);
   const Status status = memory::cuda_status(
       static_cast<cudaError_t>(launch_ferry(args, port_.stream)), "launching a ferry");
-  if (!status.ok()) {
-    base::log_error("what comes from other nodes is carried no more: {}", status.to_string());
-    failed_ = true;
-    return false;
-  }
+  if (!status.ok())
+    throw std::runtime_error(status.to_string());  // The thread gives all others up.
   flights_.push_back({++launched_, count});
   next_ += count;
   free_ -= count;
@@ -605,6 +603,18 @@ bool LaneTraffic::tell_kernels(int source, Kind kind) {
   return true;
 }
 
+// By the progress threads of this node, or by this rank's kernels: nothing of it is awaited any more.
+bool LaneTraffic::given_up(int peer) const noexcept {
+  std::uint32_t missing = 0;
+  for (Totals& totals : static_cast<Board*>(port_->board.get())->totals) {
+    // Pairs with the store in add_totals(), which need order nothing.
+    missing |= std::atomic_ref<std::uint32_t>(totals.missing).load(std::memory_order_relaxed);
+  }
+  // Pairs with add_bits in Presence::give_up.
+  return ((missing >> peer) & 1U) != 0 || HostAccess::load_acquire(*site_.at<const std::uint64_t>(
+                                              site_.rank, site_.window.gone(peer))) != 0;
+}
+
 // What this rank's kernels have read, to other nodes: see the class.
 bool LaneTraffic::tell_peers(Kind kind) {
   std::uint64_t read = 0;
@@ -617,10 +627,7 @@ bool LaneTraffic::tell_peers(Kind kind) {
                               site_.rank, own.out(peer) + port_->layout.told(kind))));
     const bool awaited =
         kind == Kind::combine || site_.nodes.rail_peer(peer, site_.own_node()) == site_.rank;
-    // Pairs with add_bits in Presence::give_up.
-    const bool gone = HostAccess::load_acquire(
-                          *site_.at<const std::uint64_t>(site_.rank, site_.window.gone(peer))) != 0;
-    if (awaited && !gone) {
+    if (awaited && !given_up(peer)) {
       complete = std::min(complete, complete_[at(peer)][at(static_cast<int>(kind))]);
     }
   }

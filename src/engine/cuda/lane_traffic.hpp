@@ -30,6 +30,7 @@ struct FerryPort {
   std::shared_ptr<std::vector<memory::DeviceMemory>> windows;
   std::shared_ptr<memory::DevicePool> pool;
   std::shared_ptr<void> blocks;
+  std::shared_ptr<void> board;            // A Board: whom the kernels have given up.
   std::shared_ptr<relay::Memory> memory;  // What `host` is of.
 
   static constexpr std::uint32_t kItems = 8192;
@@ -50,13 +51,12 @@ class Ferry {
     items_.push_back(item);
     ++added_;
   }
-  /// Launches what there is room for; whether anything was.
+  /// Launches what there is room for; whether anything was. Throws where CUDA fails.
   bool step();
   /// How many items were added, and how many of them, in this order, have been carried.
   std::uint64_t added() const noexcept { return added_; }
   std::uint64_t carried() const noexcept { return carried_; }
-  /// Or has failed: then nothing more is carried.
-  bool idle() const noexcept { return failed_ || carried_ == added_; }
+  bool idle() const noexcept { return carried_ == added_; }
 
  private:
   /// A launch under way.
@@ -77,7 +77,6 @@ class Ferry {
   std::uint64_t carried_ = 0;
   std::uint32_t place_ = 0;  // In the ring.
   std::uint32_t free_ = FerryPort::kItems;
-  bool failed_ = false;
 };
 
 /// What ranks of the CUDA engine in latency mode send to other nodes: bytes of lanes, as the kernels
@@ -174,6 +173,7 @@ class LaneTraffic final : public relay::Traffic {
   void count_complete(int source, protocol::Kind kind);
   bool tell_kernels(int source, protocol::Kind kind);
   bool tell_peers(protocol::Kind kind);
+  bool given_up(int peer) const noexcept;
 
   const relay::Site& site_;
   relay::Postings& postings_;

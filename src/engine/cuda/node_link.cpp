@@ -113,6 +113,7 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   port->layout = layout;
   port->windows = resources.windows;
   port->pool = resources.pool;
+  port->board = resources.board;
   for (int rank = 0; rank < config.ranks; ++rank) {
     port->lanes.emplace_back(layout, config.nodes, rank,
                              opening->layouts[static_cast<std::size_t>(rank)].bytes());
