@@ -49,9 +49,10 @@ void Postings::sign(int peer, window::Sign sign, int place) {
   to(peer).signs.push_back(transport::Signal{slot, 1, 0}.encode());
 }
 
-void Postings::begin(int peer, int slot, Account account) {
+void Postings::begin(int peer, int slot, Account account, transport::Region to_region) {
   peer_ = peer;
   slot_ = slot;
+  region_ = to_region;
   account_ = number(account);
   first_ = to(peer).chunks.size();
 }
@@ -61,7 +62,7 @@ void Postings::add(transport::Region from, std::uint64_t from_offset, std::uint6
   transport::Chunk chunk;
   chunk.peer = peer_;
   chunk.from = from;
-  chunk.to = kWindowRegion;
+  chunk.to = region_;
   chunk.context = account_;
   for (std::uint64_t done = 0; done < bytes; done += chunk.bytes) {
     chunk.from_offset = from_offset + done;

@@ -24,9 +24,9 @@ class Postings {
 
   void sign(int peer, window::Sign sign, int place = 0);
 
-  /// A message to a slot of the peer: begin, its pieces, end.
-  void begin(int peer, int slot, Account account);
-  /// Bytes of a region of this rank for a place in the peer's window.
+  /// A message to a slot of the peer, for places in a region of it: begin, its pieces, end.
+  void begin(int peer, int slot, Account account, transport::Region to = kWindowRegion);
+  /// Bytes of a region of this rank for a place there.
   void add(transport::Region from, std::uint64_t from_offset, std::uint64_t to_offset,
            std::uint64_t bytes);
   /// Rows: in one piece, where they lie as far apart here as there.
@@ -81,6 +81,7 @@ class Postings {
   // The message between begin() and end().
   int peer_ = -1;
   int slot_ = 0;
+  transport::Region region_ = kWindowRegion;
   std::size_t account_ = 0;
   std::size_t first_ = 0;
 };

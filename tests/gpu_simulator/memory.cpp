@@ -242,14 +242,6 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned /*flags*/) {
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned /*flags*/) {
   return take(memory, bytes, cudaMemoryTypeHost);
 }
-cudaError_t cudaHostRegister(void* memory, std::size_t bytes, unsigned /*flags*/) {
-  Ranges::instance().insert(memory, bytes, cudaMemoryTypeHost);
-  return cudaSuccess;
-}
-cudaError_t cudaHostUnregister(void* memory) {
-  Ranges::instance().erase(memory);
-  return cudaSuccess;
-}
 cudaError_t cudaHostGetDevicePointer(void** seen, void* memory, unsigned /*flags*/) {
   *seen = memory;
   return cudaSuccess;

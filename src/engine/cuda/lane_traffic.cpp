@@ -19,7 +19,7 @@ namespace sluice::engine::cuda {
 using protocol::CellKind;
 using protocol::HostAccess;
 using protocol::Kind;
-using relay::kWindowRegion;
+using relay::kHeapRegion;
 using window::kPacketBytes;
 using What = window::RelaySlot::What;
 
@@ -30,7 +30,6 @@ FerryPort::~FerryPort() {
     (void)cudaStreamSynchronize(static_cast<cudaStream_t>(stream));
     (void)cudaStreamDestroy(static_cast<cudaStream_t>(stream));
   }
-  if (pinned) (void)cudaHostUnregister(host);
 }
 
 std::uint64_t Ferry::ended() const noexcept {
@@ -117,8 +116,8 @@ bool LaneTraffic::step() {
 
 std::uint64_t LaneTraffic::published(CellKind kind) const noexcept {
   // Pairs with publish() of the kernels.
-  return HostAccess::load_acquire(
-      *site_.at<const std::uint64_t>(site_.rank, site_.own().published(kind)));
+  return HostAccess::load_acquire(*reinterpret_cast<const std::uint64_t*>(
+      host(at(static_cast<int>(kind)) * window::kLineBytes)));
 }
 
 template <typename Post>
@@ -197,11 +196,11 @@ std::size_t LaneTraffic::post_dispatch_head(int node, std::uint64_t epoch,
     if (packet(from + cell)[0] != window::tag_of(epoch)) continue;  // Given up.
     if (!begun) {
       postings_.begin(peer, site_.layout(peer).head_slot(site_.rank, /*weights=*/false, bank),
-                      {Kind::dispatch, site_.bank(epoch)});
+                      {Kind::dispatch, site_.bank(epoch)}, kHeapRegion);
     }
     begun = true;
     const auto put = [&](std::size_t offset, std::size_t bytes) {
-      postings_.add(kWindowRegion, from + offset, to + offset, bytes);
+      postings_.add(kHeapRegion, from + offset, to + offset, bytes);
     };
     put(cell, layout.cell_bytes());
     put(layout.count(bank, 0), at(layout.shape().local_experts) * sizeof(std::uint64_t));
@@ -239,12 +238,12 @@ void LaneTraffic::post_rows(int peer, std::uint64_t epoch, const std::vector<std
       while (after < end && ranks[at(after)] != 0) ++after;
       if (!begun) {
         postings_.begin(peer, there.rows_slot(site_.rank, bank, group),
-                        {Kind::dispatch, site_.bank(epoch)});
+                        {Kind::dispatch, site_.bank(epoch)}, kHeapRegion);
       }
       begun = true;
       const std::size_t stride = layout.staged_row_stride();
       const std::size_t offset = layout.dispatch_row(bank, first);
-      postings_.add_rows(kWindowRegion, from + offset, stride, to + offset, stride, row_bytes,
+      postings_.add_rows(kHeapRegion, from + offset, stride, to + offset, stride, row_bytes,
                          after - first);
       first = after;
     }
@@ -264,12 +263,12 @@ void LaneTraffic::post_weights(std::uint64_t epoch) {
     // Given up; or none of this epoch.
     if (packet(from + cell)[0] != window::tag_of(epoch) || !weights_before(from, bank)) continue;
     postings_.begin(rank, site_.layout(rank).head_slot(site_.rank, /*weights=*/true, bank),
-                    {Kind::combine, site_.bank(epoch)});
-    postings_.add(kWindowRegion, from + cell, to + cell, layout.cell_bytes());
+                    {Kind::combine, site_.bank(epoch)}, kHeapRegion);
+    postings_.add(kHeapRegion, from + cell, to + cell, layout.cell_bytes());
     const Range weights = tagged(from + layout.weight(bank, 0), layout.weight_bytes(), epoch);
     if (!weights.empty()) {
       const std::size_t offset = layout.weight(bank, weights.begin);
-      postings_.add(kWindowRegion, from + offset, to + offset,
+      postings_.add(kHeapRegion, from + offset, to + offset,
                     at(weights.end - weights.begin) * layout.weight_bytes());
     }
     postings_.end();
@@ -293,9 +292,9 @@ void LaneTraffic::post_answer(int home, std::uint64_t epoch) {
   const std::size_t cell = layout.cell(CellKind::combine, bank);
   if (packet(from + cell)[0] != window::tag_of(epoch)) return;  // Given up.
   const auto put = [&](std::size_t offset, std::size_t bytes) {
-    postings_.add(kWindowRegion, from + offset, to + offset, bytes);
+    postings_.add(kHeapRegion, from + offset, to + offset, bytes);
   };
-  postings_.begin(home, there.answer_slot(site_.rank, /*sums=*/false, bank), account);
+  postings_.begin(home, there.answer_slot(site_.rank, /*sums=*/false, bank), account, kHeapRegion);
   put(cell, layout.cell_bytes());
   const Range answers = tagged(from + layout.answer(bank, 0), kPacketBytes, epoch);
   if (!answers.empty()) {
@@ -319,12 +318,13 @@ void LaneTraffic::post_answer(int home, std::uint64_t epoch) {
       int after = first + 1;
       while (after < end && has_row(from, epoch, after)) ++after;
       if (!begun) {
-        postings_.begin(home, there.answer_rows_slot(site_.rank, bank, group), account);
+        postings_.begin(home, there.answer_rows_slot(site_.rank, bank, group), account,
+                        kHeapRegion);
       }
       begun = true;
       const std::size_t stride = layout.combine_row_stride();
       const std::size_t offset = layout.combine_row(bank, first);
-      postings_.add_rows(kWindowRegion, from + offset, stride, to + offset, stride,
+      postings_.add_rows(kHeapRegion, from + offset, stride, to + offset, stride,
                          record_bytes(from, CellKind::combine, bank), after - first);
       first = after;
     }
@@ -623,8 +623,8 @@ bool LaneTraffic::tell_peers(Kind kind) {
   for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
     if (site_.nodes.together(peer, site_.rank)) continue;
     // Pairs with tell() of the kernels.
-    read = std::max(read, HostAccess::load_acquire(*site_.at<const std::uint64_t>(
-                              site_.rank, own.out(peer) + port_->layout.told(kind))));
+    read = std::max(read, HostAccess::load_acquire(*reinterpret_cast<const std::uint64_t*>(
+                              host(own.out(peer) + port_->layout.told(kind)))));
     const bool awaited =
         kind == Kind::combine || site_.nodes.rail_peer(peer, site_.own_node()) == site_.rank;
     if (awaited && !given_up(peer)) {

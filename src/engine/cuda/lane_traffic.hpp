@@ -23,15 +23,14 @@ struct FerryPort {
   FerryArgs args;             // But for what changes from launch to launch.
   void* stream = nullptr;     // Its own: cudaStream_t.
   std::byte* host = nullptr;  // This rank's host memory.
-  bool pinned = false;        // It is registered with CUDA.
   std::size_t ring = 0;  // Offset of items[kItems] there, then of the word that launches count up.
   window::PacketLayout layout;
   std::vector<window::HostLanes> lanes;  // [R]
   std::shared_ptr<std::vector<memory::DeviceMemory>> windows;
   std::shared_ptr<memory::DevicePool> pool;
   std::shared_ptr<void> blocks;
-  std::shared_ptr<void> board;            // A Board: whom the kernels have given up.
-  std::shared_ptr<relay::Memory> memory;  // What `host` is of.
+  std::shared_ptr<void> board;   // A Board: whom the kernels have given up.
+  std::shared_ptr<void> memory;  // `host`, pinned.
 
   static constexpr std::uint32_t kItems = 8192;
   static constexpr std::size_t kRingBytes = kItems * sizeof(FerryItem) + window::kLineBytes;

@@ -4,12 +4,12 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
+#include "memory/cuda/pinned_memory.hpp"
 
 namespace sluice::engine::cuda {
 namespace {
@@ -34,13 +34,13 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
   const DeviceGuard guard(resources.device);
   if (!guard.status().ok()) return guard.status();
   const std::size_t bytes = port.ring + FerryPort::kRingBytes;
-  Status status = cuda_status(
-      cudaHostRegister(port.host, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable),
-      "pinning memory for other nodes");
-  if (!status.ok()) return status;
-  port.pinned = true;
+  Result<std::shared_ptr<void>> pinned = memory::take_pinned(bytes);
+  if (!pinned) return pinned.status();
+  port.memory = std::move(pinned).value();
+  port.host = static_cast<std::byte*>(port.memory.get());
   void* seen = nullptr;
-  status = cuda_status(cudaHostGetDevicePointer(&seen, port.host, 0), "mapping pinned memory");
+  Status status =
+      cuda_status(cudaHostGetDevicePointer(&seen, port.host, 0), "mapping pinned memory");
   if (!status.ok()) return status;
   port.args.host = static_cast<const std::byte*>(seen);
   // Before work that waits: a GPU that is full of it lets a stream of higher priority in first.
@@ -73,8 +73,7 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
 }
 
 /// What kernels know of other nodes.
-void fill_geometry(const EngineConfig& config, const FerryPort& port,
-                   const window::RelayLayout& words, Resources& resources) {
+void fill_geometry(const EngineConfig& config, const FerryPort& port, Resources& resources) {
   Geometry& g = resources.geometry;
   const routing::NodeMap& nodes = config.nodes;
   auto* const host = const_cast<std::byte*>(port.args.host);
@@ -93,8 +92,7 @@ void fill_geometry(const EngineConfig& config, const FerryPort& port,
     }
     g.board->falls_with[peer] = falls;
   }
-  g.published = host + words.published(protocol::CellKind::dispatch);
-  static_assert(static_cast<int>(protocol::CellKind::dispatch) == 0);
+  g.published = host;
 }
 
 }  // namespace
@@ -116,21 +114,24 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   port->board = resources.board;
   for (int rank = 0; rank < config.ranks; ++rank) {
     port->lanes.emplace_back(layout, config.nodes, rank,
-                             opening->layouts[static_cast<std::size_t>(rank)].bytes());
+                             window::kPageBytes);  // Behind `published`.
   }
-  port->ring = port->lanes[static_cast<std::size_t>(config.rank)].end();
-  Result<memory::SharedRegion> region =
-      group->share(port->ring + FerryPort::kRingBytes, /*committed=*/true, deadline);
-  if (!region) return region.status();
-  Result<memory::SharedRegion> nothing = group->share(0, /*committed=*/false, deadline);
-  if (!nothing) return nothing.status();
-  auto memory = std::make_shared<relay::Memory>(
-      relay::Memory{std::move(region).value(), std::move(nothing).value()});
-  port->host = memory->windows.base(config.rank);
-  port->memory = memory;
+  const auto own = static_cast<std::size_t>(config.rank);
+  port->ring = port->lanes[own].end();
   Status status = fill_port(config, resources, *port);
   if (status = group->agree(status, deadline); !status.ok()) return status;
-  fill_geometry(config, *port, opening->layouts[static_cast<std::size_t>(config.rank)], resources);
+  fill_geometry(config, *port, resources);
+  // The next launch would take the room that ferries need.
+  resources.overlap = false;
+
+  Result<memory::SharedRegion> region =
+      group->share(opening->layouts[own].bytes(), /*committed=*/true, deadline);
+  if (!region) return region.status();
+  // Other nodes reach the lanes, too; neighbours do not.
+  std::vector<memory::SharedRegion::Part> lanes(static_cast<std::size_t>(config.ranks));
+  lanes[own] = {port->host, port->ring};
+  auto memory = std::make_shared<relay::Memory>(
+      relay::Memory{std::move(region).value(), memory::SharedRegion(std::move(lanes), [port] {})});
 
   relay::Site site;
   site.rank = config.rank;

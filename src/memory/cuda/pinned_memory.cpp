@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -13,11 +14,23 @@ namespace sluice::memory {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
+/// Large pieces are taken in such steps.
+constexpr std::size_t kLargeBytes = std::size_t{2} << 20;
+
+Result<void*> allocate(std::size_t bytes) {
+  void* memory = nullptr;
+  Status status =
+      cuda_status(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
+                  "pinned host memory");
+  if (!status.ok()) return status;
+  return memory;
+}
 
 /// Pieces that nobody uses. Never destroyed, like the memory: CUDA may be gone by then.
 struct Free {
   std::mutex mutex;
   std::vector<std::byte*> pieces;
+  std::multimap<std::size_t, std::byte*> large;  // By bytes.
 };
 Free& free_pieces() {
   static Free* const free = new Free;
@@ -32,15 +45,10 @@ Result<std::shared_ptr<void>> take_pinned() {
   {
     const std::lock_guard<std::mutex> lock(free.mutex);
     if (free.pieces.empty()) {
-      void* page = nullptr;
-      if (Status status = cuda_status(
-              cudaHostAlloc(&page, kPageBytes, cudaHostAllocMapped | cudaHostAllocPortable),
-              "pinned host memory");
-          !status.ok()) {
-        return status;
-      }
+      Result<void*> page = allocate(kPageBytes);
+      if (!page) return page.status();
       for (std::size_t at = 0; at < kPageBytes; at += kPinnedBytes) {
-        free.pieces.push_back(static_cast<std::byte*>(page) + at);
+        free.pieces.push_back(static_cast<std::byte*>(*page) + at);
       }
     }
     piece = free.pieces.back();
@@ -51,6 +59,30 @@ Result<std::shared_ptr<void>> take_pinned() {
     Free& pieces = free_pieces();
     const std::lock_guard<std::mutex> lock(pieces.mutex);
     pieces.pieces.push_back(static_cast<std::byte*>(at));
+  });
+}
+
+Result<std::shared_ptr<void>> take_pinned(std::size_t bytes) {
+  const std::size_t whole = (bytes + kLargeBytes - 1) / kLargeBytes * kLargeBytes;
+  Free& free = free_pieces();
+  std::byte* piece = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(free.mutex);
+    if (const auto found = free.large.find(whole); found != free.large.end()) {
+      piece = found->second;
+      free.large.erase(found);
+    }
+  }
+  if (piece == nullptr) {
+    Result<void*> memory = allocate(whole);
+    if (!memory) return memory.status();
+    piece = static_cast<std::byte*>(*memory);
+  }
+  std::memset(piece, 0, bytes);
+  return std::shared_ptr<void>(piece, [whole](void* at) {
+    Free& pieces = free_pieces();
+    const std::lock_guard<std::mutex> lock(pieces.mutex);
+    pieces.large.emplace(whole, static_cast<std::byte*>(at));
   });
 }
 

@@ -15,5 +15,7 @@ inline constexpr std::size_t kPinnedBytes = 256;
 /// unpinned: cudaFreeHost waits for the kernels of all GPUs, and one of them may spin until the calling
 /// thread has launched its own.
 Result<std::shared_ptr<void>> take_pinned();
+/// Likewise so many bytes. What is given back is kept for whoever asks for about as many.
+Result<std::shared_ptr<void>> take_pinned(std::size_t bytes);
 
 }  // namespace sluice::memory

@@ -11,6 +11,7 @@
 
 #include "bootstrap/process_group.hpp"
 #include "bootstrap/store_gather.hpp"
+#include "memory/mapping.hpp"
 #include "ranks.hpp"
 #include "sluice/limits.hpp"
 #include "sluice/world.hpp"
@@ -293,8 +294,18 @@ TEST(ProcessWorld, SeveralNodes) {
     // Trouble on one node is everybody's Status.
     auto none = all.share(rank == 1 ? std::size_t{1} << 62 : 64, false, deadline());
     EXPECT_EQ(none.status().code(), StatusCode::out_of_memory) << none.status().to_string();
-    EXPECT_EQ(all.exchange_files(base::Descriptor(), deadline()).status().code(),
-              StatusCode::unimplemented);
+    // Files reach one's own node; trouble with one is everybody's Status.
+    auto files = all.exchange_files(memory::create_memory_file(4096, false), deadline());
+    ASSERT_TRUE(files.ok()) << files.status().to_string();
+    for (int peer = 0; peer < 3; ++peer) {
+      EXPECT_EQ((*files)[static_cast<std::size_t>(peer)].open(), all.nodes().together(peer, rank))
+          << peer;
+    }
+    const Status trouble(StatusCode::out_of_memory, "no file");
+    auto refused = all.exchange_files(
+        rank == 1 ? Result<base::Descriptor>(trouble) : memory::create_memory_file(64, false),
+        deadline());
+    EXPECT_EQ(refused.status().code(), StatusCode::out_of_memory) << refused.status().to_string();
     auto part = all.split(rank == 2 ? 1 : 0, rank, deadline());
     ASSERT_TRUE(part.ok()) << part.status().to_string();
     EXPECT_EQ((*part)->size(), rank == 2 ? 1 : 2);
