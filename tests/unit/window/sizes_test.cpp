@@ -118,8 +118,10 @@ TEST(Sizes, AreWhatIsMapped) {
     communicator.emplace(std::move(made).value());
   }
   const std::size_t grown = mapped_bytes() - before;
-  EXPECT_GE(grown, expected);
-  EXPECT_LT(grown - expected, std::size_t{1} << 20) << "of " << expected;
+  // The heap may have given some pages back meanwhile.
+  constexpr std::size_t kHeap = std::size_t{64} << 10;
+  EXPECT_GE(grown + kHeap, expected);
+  EXPECT_LT(grown, expected + (std::size_t{1} << 20)) << "of " << expected;
   // And the handle is as large as said.
   EXPECT_EQ(communicator->handle_bytes(), entries["handle"]);
 }
