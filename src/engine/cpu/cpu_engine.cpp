@@ -11,6 +11,7 @@
 
 #include "engine/cpu/context.hpp"
 #include "engine/registered_rows.hpp"
+#include "engine/relay_site.hpp"
 #include "memory/pages.hpp"
 
 namespace sluice::engine::cpu {
@@ -154,20 +155,6 @@ class CpuEngine final : public Engine {
   InFlight<CombineOperation> combines_;
 };
 
-relay::Site site_of(const EngineConfig& config, std::shared_ptr<relay::Memory> memory,
-                    std::shared_ptr<bootstrap::Group> group) {
-  relay::Site site;
-  site.rank = config.rank;
-  site.top_k = config.shape.top_k;
-  site.hidden = config.shape.hidden;
-  site.nodes = config.nodes;
-  site.map = config.map;
-  site.window = window::WindowLayout(config.window);
-  site.memory = std::move(memory);
-  site.group = std::move(group);
-  return site;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
@@ -193,8 +180,9 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
       relay::Memory{std::move(windows).value(), std::move(heaps).value()});
   std::unique_ptr<relay::Relay> relay;
   if (config.nodes.several()) {
-    Result<std::unique_ptr<relay::Relay>> started = relay::Relay::start(
-        std::move(network), site_of(config, memory, group), relay::host_traffic, deadline);
+    Result<std::unique_ptr<relay::Relay>> started =
+        relay::Relay::start(std::move(network), relay_site(config, layout, memory, group),
+                            relay::host_traffic, deadline);
     if (!started) return started.status();
     relay = std::move(started).value();
   }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/relay_site.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
 #include "memory/cuda/pinned_memory.hpp"
@@ -133,17 +134,8 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   auto memory = std::make_shared<relay::Memory>(
       relay::Memory{std::move(region).value(), memory::SharedRegion(std::move(lanes), [port] {})});
 
-  relay::Site site;
-  site.rank = config.rank;
-  site.top_k = config.shape.top_k;
-  site.hidden = config.shape.hidden;
-  site.nodes = config.nodes;
-  site.map = config.map;
-  site.window = words;
-  site.memory = std::move(memory);
-  site.group = std::move(group);
   return relay::Relay::start(
-      std::move(opening).value(), std::move(site),
+      std::move(opening).value(), relay_site(config, words, std::move(memory), std::move(group)),
       [port](const relay::Site& at, relay::Postings& postings) -> std::unique_ptr<relay::Traffic> {
         return std::make_unique<LaneTraffic>(at, postings, port);
       },
