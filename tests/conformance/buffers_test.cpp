@@ -236,6 +236,8 @@ TEST_P(Overwrites, InputsAfterTheCall) {
   }
   const auto scribble = [](const ConstTensorView& view, std::size_t bytes) {
     support::place().fill(const_cast<void*>(view.data), 0x3C, bytes);
+    // Before somebody else gets that memory.
+    support::place().finish();
   };
   expect_clean(run_body(scenario,
                         [&](World& world, Communicator& communicator, support::Findings& findings) {

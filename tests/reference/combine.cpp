@@ -157,7 +157,15 @@ class Home {
     return problem_.plain_sum ? sum + value : std::fma(route.weight, value, sum);
   }
 
-  float sum_of(const std::vector<HomeRoute>& routes, std::size_t h) const {
+  /// Behind the last one if it is the first of its node.
+  float& sum_of_node(int node) {
+    for (auto& [other, node_sum] : node_sums_) {
+      if (other == node) return node_sum;
+    }
+    return node_sums_.emplace_back(node, 0.0F).second;
+  }
+
+  float sum_of(const std::vector<HomeRoute>& routes, std::size_t h) {
     float sum = 0.0F;
     if (problem_.reduce == Reduce::single) {
       for (const HomeRoute& route : routes) {
@@ -166,8 +174,7 @@ class Home {
       return sum;
     }
     // In the order of first appearance, which is that of their lowest ranks.
-    std::vector<int> nodes;
-    std::map<int, float> node_sums;
+    node_sums_.clear();
     for (int rank = 0; rank < shape_.ranks; ++rank) {
       float partial = 0.0F;
       bool contributes = false;
@@ -186,10 +193,10 @@ class Home {
         continue;
       }
       const int node = problem_.rank_to_node.empty() ? 0 : problem_.rank_to_node[at(rank)];
-      if (node_sums.find(node) == node_sums.end()) nodes.push_back(node);
-      node_sums[node] = node_sums[node] + through(hop_, partial);
+      float& node_sum = sum_of_node(node);
+      node_sum = node_sum + through(hop_, partial);
     }
-    for (const int node : nodes) sum = sum + through(hop_, node_sums[node]);
+    for (const auto& [node, node_sum] : node_sums_) sum = sum + through(hop_, node_sum);
     return sum;
   }
 
@@ -200,6 +207,7 @@ class Home {
   int rank_;
   const CombineInput& input_;
   DType hop_;
+  std::vector<std::pair<int, float>> node_sums_;  // Of one element.
 };
 
 }  // namespace

@@ -11,9 +11,11 @@ namespace sluice::reference {
 SmallFormat::SmallFormat(int exponent_bits, int mantissa_bits, bool finite_only)
     : sign_bit_(1U << (exponent_bits + mantissa_bits)),
       nan_code_(sign_bit_ - 1U),
+      least_exponent_(2 - (1 << (exponent_bits - 1))),
+      fractions_(1U << mantissa_bits),
       finite_only_(finite_only) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
-  const std::uint32_t fractions = 1U << mantissa_bits;
+  const std::uint32_t fractions = fractions_;
   const std::uint32_t infinity = ((1U << exponent_bits) - 1U) << mantissa_bits;
   const std::uint32_t finite_codes = finite_only ? nan_code_ : infinity;
   for (std::uint32_t code = 0; code < finite_codes; ++code) {
@@ -37,13 +39,22 @@ float SmallFormat::decode(std::uint32_t code) const {
   return negative ? -value : value;
 }
 
+std::uint32_t SmallFormat::last_not_above(double magnitude) const {
+  // Values of one exponent are equally far apart; those below the least normal one as the ones above it.
+  // All of this is exact in double.
+  if (magnitude >= values_.back()) return static_cast<std::uint32_t>(values_.size()) - 1U;
+  const int above_least = std::max(std::ilogb(magnitude) - least_exponent_, -1);
+  const std::size_t first = static_cast<std::size_t>(above_least + 1) * fractions_;
+  const double width = values_[first + 1] - values_[first];
+  return static_cast<std::uint32_t>(first) +
+         static_cast<std::uint32_t>((magnitude - values_[first]) / width);
+}
+
 std::uint32_t SmallFormat::encode(float value) const {
   if (std::isnan(value)) return nan_code_;
   const std::uint32_t sign = std::signbit(value) ? sign_bit_ : 0U;
   const double magnitude = std::fabs(static_cast<double>(value));
-  // The last value that is not above the magnitude; there is one, because the first is zero.
-  const auto above = std::upper_bound(values_.begin(), values_.end(), magnitude);
-  const auto below_code = static_cast<std::uint32_t>(above - values_.begin()) - 1U;
+  const std::uint32_t below_code = last_not_above(magnitude);
   const auto last_code = static_cast<std::uint32_t>(values_.size()) - 1U;
   if (below_code == last_code && finite_only_) return sign | last_code;
   const double below = values_[below_code];
@@ -51,9 +62,11 @@ std::uint32_t SmallFormat::encode(float value) const {
   const double next =
       below_code < last_code ? values_[below_code + 1U] : below + (below - values_[last_code - 1U]);
   const double middle = (below + next) / 2.0;  // Exact: one bit more than the format has.
-  const bool odd = below_code % 2U == 1U;
-  const bool up = magnitude > middle || (!(magnitude < middle) && odd);
-  return sign | (up ? below_code + 1U : below_code);
+  // Without branches, which would be taken at random.
+  const auto odd = below_code % 2U;
+  const auto above = static_cast<std::uint32_t>(magnitude > middle);
+  const auto at_least = static_cast<std::uint32_t>(magnitude >= middle);
+  return sign | (below_code + (above | (at_least & odd)));
 }
 
 const SmallFormat& bf16_format() {

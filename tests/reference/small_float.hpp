@@ -7,8 +7,8 @@
 
 #include "sluice/types.hpp"
 
-/// The reference's own number formats. A format is the sorted list of its values, and rounding is
-/// a search in that list with exact arithmetic in double: slow, and hard to get wrong.
+/// The reference's own number formats. A format is the sorted list of its values, and rounding finds
+/// the two of them that are nearest, with exact arithmetic in double: slow, and hard to get wrong.
 namespace sluice::reference {
 
 /// A floating-point format with a sign, `exponent_bits` and `mantissa_bits`.
@@ -23,9 +23,14 @@ class SmallFormat {
   std::uint32_t encode(float value) const;
 
  private:
+  /// Code of the last value that is not above `magnitude`.
+  std::uint32_t last_not_above(double magnitude) const;
+
   std::vector<double> values_;  // The finite values that are not negative, by their code.
   std::uint32_t sign_bit_;
   std::uint32_t nan_code_;
+  int least_exponent_;       // Of normal values.
+  std::uint32_t fractions_;  // Values of one exponent.
   bool finite_only_;
 };
 

@@ -64,6 +64,22 @@ TEST(SmallFloat, EveryCodeSurvivesARoundTrip) {
   }
 }
 
+TEST(SmallFloat, TheMiddleOfTwoValuesDivides) {
+  for (const SmallFormat* const format : {&bf16_format(), &f16_format(), &e4m3_format()}) {
+    const float infinity = std::numeric_limits<float>::infinity();
+    for (std::uint32_t code = 0;; ++code) {
+      const float below = format->decode(code);
+      const float above = format->decode(code + 1);
+      if (std::isnan(above) || std::isinf(above)) break;
+      const auto middle =
+          static_cast<float>((static_cast<double>(below) + static_cast<double>(above)) / 2.0);
+      ASSERT_EQ(format->encode(middle), code % 2 == 0 ? code : code + 1);
+      ASSERT_EQ(format->encode(std::nextafter(middle, 0.0F)), code);
+      ASSERT_EQ(format->encode(std::nextafter(middle, infinity)), code + 1);
+    }
+  }
+}
+
 std::vector<std::byte> floats(const std::vector<float>& values) {
   std::vector<std::byte> bytes(values.size() * 4);
   for (std::size_t i = 0; i < values.size(); ++i) store(DType::f32, bytes.data(), i, values[i]);
