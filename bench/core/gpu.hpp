@@ -23,6 +23,9 @@ inline constexpr int kHeadOperations = 8;
 /// the rank's own thread.
 Result<std::unique_ptr<Place>> gpu_place(int rank);
 
+/// Copies by that GPU.
+Result<std::unique_ptr<Staging>> gpu_staging(Place& place, std::size_t bytes);
+
 /// What is known of that GPU: name, memory, driver.
 std::string gpu_text();
 

@@ -48,11 +48,15 @@ NetworkMeter::NetworkMeter(std::unique_ptr<RawNetwork> raw, const Case& bench_ca
       record_bytes_(codec::row_bytes(bench_case.dispatch_codec, bench_case.hidden) +
                     codec::scale_bytes(bench_case.dispatch_codec, bench_case.hidden)) {}
 
-Result<std::unique_ptr<NetworkMeter>> NetworkMeter::open(World& world, const Case& bench_case) {
+Result<std::unique_ptr<NetworkMeter>> NetworkMeter::open(World& world, const Case& bench_case,
+                                                         Place& place) {
   Result<std::unique_ptr<RawNetwork>> raw = RawNetwork::open(*world.group(), bench_case.deadline_s);
   if (!raw) return raw.status();
   std::unique_ptr<NetworkMeter> meter(new NetworkMeter(std::move(raw).value(), bench_case));
   if (Status status = meter->look_around(world); !status) return status;
+  Result<std::unique_ptr<Staging>> staging = place.staging(meter->stream_bytes());
+  if (!staging) return staging.status();
+  meter->staging_ = std::move(staging).value();
   return meter;
 }
 
@@ -152,6 +156,17 @@ Status NetworkMeter::time_one_way(Board& board, RawSeries series, std::uint64_t 
   return finish(board);
 }
 
+Status NetworkMeter::time_staging(Board& board, int round) {
+  const NetworkNumbers numbers(board, case_);
+  for (const RawSeries series : {RawSeries::stage_out, RawSeries::stage_in}) {
+    if (Status status = passed(board.pass()); !status) return status;
+    const Result<double> us = staging_->time(series == RawSeries::stage_out);
+    if (!us) return us.status();
+    numbers.samples(board.rank(), series)[static_cast<std::size_t>(round)] = *us;
+  }
+  return {};
+}
+
 Status NetworkMeter::measure(Board& board, int first, int end, Progress& progress) {
   // The first puts to a peer connect to it: this sample is replaced.
   if (Status status = time_exchange(board, RawSeries::stream, first); !status) return status;
@@ -165,6 +180,8 @@ Status NetworkMeter::measure(Board& board, int first, int end, Progress& progres
                                         std::pair{RawSeries::one_way_word, std::uint64_t{8}}}) {
       if (Status status = time_one_way(board, series, bytes, round); !status) return status;
     }
+    if (staging_ == nullptr) continue;
+    if (Status status = time_staging(board, round); !status) return status;
   }
   return passed(board.pass());
 }

@@ -9,6 +9,7 @@
 #include "case.hpp"
 #include "contestant.hpp"
 #include "network_numbers.hpp"
+#include "place.hpp"
 #include "progress.hpp"
 #include "raw_network.hpp"
 #include "sluice/world.hpp"
@@ -19,7 +20,9 @@ namespace sluice::bench {
 /// with puts alone. All calls are collective; numbers go to the board.
 class NetworkMeter {
  public:
-  static Result<std::unique_ptr<NetworkMeter>> open(World& world, const Case& bench_case);
+  /// `place` must outlive it.
+  static Result<std::unique_ptr<NetworkMeter>> open(World& world, const Case& bench_case,
+                                                    Place& place);
 
   /// Runs dispatch and combine once on every data set, untimed, and counts.
   Status count_bytes(Board& board, Contestant& contestant, Progress& progress);
@@ -36,6 +39,8 @@ class NetworkMeter {
   /// By rank, as each sees it: its host name, and how many network namespaces there are.
   const std::vector<std::string>& hosts() const noexcept { return hosts_; }
   int network_namespaces() const noexcept { return network_namespaces_; }
+  /// Whether what goes to other nodes is staged in memory of the host.
+  bool staged() const noexcept { return staging_ != nullptr; }
 
  private:
   static constexpr std::uint64_t kStreamChunks = 16;
@@ -49,8 +54,10 @@ class NetworkMeter {
   Status finish(Board& board);
   Status time_exchange(Board& board, RawSeries series, int round);
   Status time_one_way(Board& board, RawSeries series, std::uint64_t bytes, int round);
+  Status time_staging(Board& board, int round);
 
   std::unique_ptr<RawNetwork> raw_;
+  std::unique_ptr<Staging> staging_;
   const Case& case_;
   std::uint64_t record_bytes_;
   std::vector<std::string> hosts_;

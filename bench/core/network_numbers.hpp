@@ -19,8 +19,10 @@ enum class RawSeries : std::uint8_t {
   combine_bytes,   ///< ... as in a combine.
   one_way_record,  ///< Half a round trip of one record between two rail peers.
   one_way_word,    ///< The same of 8 bytes.
+  stage_out,       ///< Every rank copies as much as in a stream from its GPU to its host.
+  stage_in,        ///< ... and back.
 };
-inline constexpr int kRawSeries = 5;
+inline constexpr int kRawSeries = 7;
 
 /// Where numbers about the network lie on the board: bytes that a rank puts to every rank in a dispatch and
 /// in a combine, and its samples of the raw network, in microseconds.

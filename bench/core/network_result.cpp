@@ -26,10 +26,14 @@ class Matrix {
   explicit Matrix(const routing::NodeMap& nodes)
       : nodes_(nodes),
         out_(static_cast<std::size_t>(nodes.nodes())),
-        in_(static_cast<std::size_t>(nodes.nodes())) {}
+        in_(static_cast<std::size_t>(nodes.nodes())),
+        of_ranks_(static_cast<std::size_t>(nodes.ranks())),
+        to_ranks_(static_cast<std::size_t>(nodes.ranks())) {}
 
   void add(int from, int to, double bytes) {
     total_ += bytes;
+    of_ranks_[static_cast<std::size_t>(from)] += bytes;
+    to_ranks_[static_cast<std::size_t>(to)] += bytes;
     out_[static_cast<std::size_t>(nodes_.node_of(from))] += bytes;
     in_[static_cast<std::size_t>(nodes_.node_of(to))] += bytes;
   }
@@ -37,12 +41,15 @@ class Matrix {
     operation.bytes = total_;
     operation.busiest_node_bytes = std::max(*std::max_element(out_.begin(), out_.end()),
                                             *std::max_element(in_.begin(), in_.end()));
+    operation.staged_out_bytes = *std::max_element(of_ranks_.begin(), of_ranks_.end());
+    operation.staged_in_bytes = *std::max_element(to_ranks_.begin(), to_ranks_.end());
   }
 
  private:
   const routing::NodeMap& nodes_;
   double total_ = 0.0;
-  std::vector<double> out_, in_;  // By node.
+  std::vector<double> out_, in_;             // By node.
+  std::vector<double> of_ranks_, to_ranks_;  // By rank.
 };
 
 }  // namespace
@@ -63,6 +70,7 @@ NetworkResult NetworkResult::of(const Board& board, const Workload& workload,
   result.rounds = NetworkNumbers::rounds(bench_case);
   result.hosts = meter.hosts();
   result.network_namespaces = meter.network_namespaces();
+  result.staged = meter.staged();
   for (int series = 0; series < kRawSeries; ++series) {
     const auto samples_of = [&](int rank) {
       return numbers.samples(rank, static_cast<RawSeries>(series));
@@ -129,6 +137,20 @@ double NetworkResult::times_puts(int operation) const noexcept {
 double NetworkResult::times_one_way(int operation) const noexcept {
   const NetworkOperation& of = operations[static_cast<std::size_t>(operation)];
   return ratio(of.us, of.one_ways * raw(RawSeries::one_way_record).p50);
+}
+
+// Copies out, the network and copies in go on side by side; besides, something has to go the whole way.
+double NetworkResult::staged_floor_us(int operation) const noexcept {
+  const NetworkOperation& of = operations[static_cast<std::size_t>(operation)];
+  const double bytes = static_cast<double>(stream_bytes);
+  const double out_us = of.staged_out_bytes * ratio(raw(RawSeries::stage_out).p50, bytes);
+  const double in_us = of.staged_in_bytes * ratio(raw(RawSeries::stage_in).p50, bytes);
+  const double network_us = of.busiest_node_bytes * ratio(stream.us, stream.busiest_node_bytes);
+  return std::max({out_us, in_us, network_us}) + of.one_ways * kStagedWayUs;
+}
+
+double NetworkResult::times_staged_floor(int operation) const noexcept {
+  return ratio(operations[static_cast<std::size_t>(operation)].us, staged_floor_us(operation));
 }
 
 }  // namespace sluice::bench

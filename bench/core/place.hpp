@@ -2,11 +2,20 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "buffer.hpp"
 #include "sluice/communicator.hpp"
 
 namespace sluice::bench {
+
+/// What it takes to copy between a device and pinned memory of its host, in one piece.
+class Staging {
+ public:
+  virtual ~Staging() = default;
+  /// Microseconds, on the device's clock. `out`: from the device.
+  virtual Result<double> time(bool out) = 0;
+};
 
 /// Where the tensors of one rank lie and its operations run.
 class Place {
@@ -26,6 +35,10 @@ class Place {
   }
   virtual Status read(std::byte* /*to*/, const std::byte* /*from*/, std::size_t /*bytes*/) {
     return {};
+  }
+  /// Of so many bytes; null where the device's memory is the host's. The place must outlive it.
+  virtual Result<std::unique_ptr<Staging>> staging(std::size_t /*bytes*/) {
+    return std::unique_ptr<Staging>();
   }
   /// Waits for everything that was queued.
   virtual Status finish() { return {}; }

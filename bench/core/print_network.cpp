@@ -70,6 +70,17 @@ void print_network(const NetworkResult& network, std::FILE* out) {
   print_raw(network, RawSeries::one_way_record,
             fmt::format("one way, a record of {} B, two ranks", network.record_bytes), "", out);
   print_raw(network, RawSeries::one_way_word, "one way, 8 B, two ranks", "", out);
+  const auto rate = [&](RawSeries series) {
+    return fmt::format("{:.2f}", static_cast<double>(network.stream_bytes) /
+                                     std::max(network.raw(series).p50, 1e-3) * 1e-3);
+  };
+  if (network.staged) {
+    const std::string what = fmt::format("every rank {} B from", network.stream_bytes);
+    print_raw(network, RawSeries::stage_out, what + " its GPU to its host",
+              rate(RawSeries::stage_out), out);
+    print_raw(network, RawSeries::stage_in, what + " its host to its GPU",
+              rate(RawSeries::stage_in), out);
+  }
   fmt::print(out, "#\n# {:<9} {:>13} {:>13} {:>13} {:>10} {:>12} {:>12} {:>12}\n", "between", "put",
              "naive", "busiest node", "GB/s", "of raw", "times puts", "times a");
   fmt::print(out, "# {:<9} {:>13} {:>13} {:>13} {:>10} {:>12} {:>12} {:>12}\n", "nodes", "(B)",
@@ -81,6 +92,15 @@ void print_network(const NetworkResult& network, std::FILE* out) {
                whole(of.naive_bytes), whole(of.busiest_node_bytes), of.gigabytes_per_second(),
                100.0 * network.share_of_stream(operation), network.times_puts(operation),
                network.times_one_way(operation));
+  }
+  for (const int operation : {kDispatch, kCombine, kPair}) {
+    if (!network.staged) break;
+    fmt::print(out,
+               "# {} staged: {:.2f} times {:.1f} us, which are the longest of copies out, network "
+               "and copies in, and {:.0f} us a way\n",
+               kOperationNames[static_cast<std::size_t>(operation)],
+               network.times_staged_floor(operation), network.staged_floor_us(operation),
+               kStagedWayUs);
   }
   fmt::print(
       out,
@@ -102,6 +122,10 @@ Json network_json(const NetworkResult& network) {
   raw["record_bytes"] = network.record_bytes;
   raw["one_way_record_us"] = summary_json(network.raw(RawSeries::one_way_record));
   raw["one_way_word_us"] = summary_json(network.raw(RawSeries::one_way_word));
+  if (network.staged) {
+    raw["stage_out_us"] = summary_json(network.raw(RawSeries::stage_out));
+    raw["stage_in_us"] = summary_json(network.raw(RawSeries::stage_in));
+  }
   for (const int operation : {kDispatch, kCombine, kPair}) {
     const NetworkOperation& of = network.operations[static_cast<std::size_t>(operation)];
     json[kOperationNames[static_cast<std::size_t>(operation)]] = {
@@ -112,6 +136,10 @@ Json network_json(const NetworkResult& network) {
         {"share_of_raw_bandwidth", network.share_of_stream(operation)},
         {"times_puts_of_its_bytes", network.times_puts(operation)},
         {"times_one_way_record", network.times_one_way(operation)}};
+    if (!network.staged) continue;
+    Json& of_json = json[kOperationNames[static_cast<std::size_t>(operation)]];
+    of_json["staged_floor_us"] = network.staged_floor_us(operation);
+    of_json["times_staged_floor"] = network.times_staged_floor(operation);
   }
   return json;
 }

@@ -19,6 +19,8 @@ namespace sluice::bench {
 namespace {
 
 constexpr int kProfileRounds = 20;
+/// More than any run has.
+constexpr int kSeriesMax = (kPair + 1) * RankRecord::kContestantsMax + 2 * kGemmParts;
 
 Status write_text(const std::string& path, const std::string& text) {
   if (path == "-") {
@@ -68,14 +70,15 @@ Status write_profiles(Board& board, const Contestants& contestants, const RunSet
 
 /// Operations with the raw network before and behind them, so that neither is all of the time ahead where a
 /// machine's speed drifts.
+template <typename Measure>
 Status measure_on_nodes(Board& board, const Case& bench_case, const Contestants& contestants,
-                        Progress& progress, NetworkMeter& network) {
+                        Progress& progress, NetworkMeter& network, Measure measured) {
   const int rounds = NetworkNumbers::rounds(bench_case);
   if (Status status = network.count_bytes(board, *contestants.front(), progress); !status) {
     return status;
   }
   if (Status status = network.measure(board, 0, rounds / 2, progress); !status) return status;
-  if (Status status = measure(board, bench_case, contestants, progress); !status) return status;
+  if (Status status = measured(board, bench_case, contestants, progress); !status) return status;
   return network.measure(board, rounds / 2, rounds, progress);
 }
 
@@ -83,9 +86,9 @@ Status run_rounds(Board& board, const Workload& workload, const Contestants& con
                   const RunSettings& settings, Progress& progress, NetworkMeter* network) {
   const Case& bench_case = workload.bench_case;
   const auto measured = bench_case.engine == Device::cuda ? measure_launched : measure;
-  if (Status status = network != nullptr
-                          ? measure_on_nodes(board, bench_case, contestants, progress, *network)
-                          : measured(board, bench_case, contestants, progress);
+  if (Status status = network != nullptr ? measure_on_nodes(board, bench_case, contestants,
+                                                            progress, *network, measured)
+                                         : measured(board, bench_case, contestants, progress);
       !status) {
     return status;
   }
@@ -169,7 +172,8 @@ int run_contestants(Board& board, const Workload& workload, const Contestants& c
 }
 
 std::size_t board_bytes(const Case& bench_case) {
-  return Board::Form{kPair + 1, bench_case.iterations, 0, NetworkNumbers::count(bench_case)}
+  return Board::Form{kSeriesMax, bench_case.iterations, bench_case.singles,
+                     NetworkNumbers::count(bench_case)}
       .bytes();
 }
 
@@ -188,7 +192,7 @@ int run_sluice(World& world, std::byte* board_memory, const Workload& workload,
   const std::shared_ptr<bootstrap::Group>& group = world.group();
   std::unique_ptr<NetworkMeter> network;
   if (group->nodes().several()) {
-    Result<std::unique_ptr<NetworkMeter>> meter = NetworkMeter::open(world, bench_case);
+    Result<std::unique_ptr<NetworkMeter>> meter = NetworkMeter::open(world, bench_case, **place);
     if (!meter) return complain(meter.status(), world.rank());
     network = std::move(meter).value();
     form.network = NetworkNumbers::count(bench_case);

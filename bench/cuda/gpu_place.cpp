@@ -54,6 +54,9 @@ class GpuPlace final : public Place {
   Status read(std::byte* to, const std::byte* from, std::size_t bytes) override {
     return copy(to, from, bytes);
   }
+  Result<std::unique_ptr<Staging>> staging(std::size_t bytes) override {
+    return gpu_staging(*this, bytes);
+  }
   Status finish() override {
     return cuda_status(cudaStreamSynchronize(stream_), "what was queued on the GPU");
   }

@@ -60,3 +60,12 @@ done
 [ "$(count '"late_slowed_percent"' "$folder/gemm.json")" = 2 ]
 [ "$(count '"with_slowed_percent"' "$folder/gemm.json")" = 2 ]
 grep -q '# the same GEMM on a stream of its own' "$folder/table"
+
+# On two nodes, which share no memory.
+SLUICE_NETWORK_PATIENCE_MS=60000 "$sluice" bench --engine cuda --ranks 3 --nodes 2 --tokens 8 --hidden 256 \
+  --experts 16 --iterations 2 --warmup 1 --sets 1 --chain 2 --check --deadline 100 --json "$folder/nodes.json" \
+  >"$folder/table"
+cat "$folder/table"
+grep -q '# OK: every value is right' "$folder/table"
+[ "$(count '^# [a-z]* staged: ' "$folder/table")" = 3 ]
+[ "$(count '"times_staged_floor"' "$folder/nodes.json")" = 3 ]
