@@ -70,9 +70,8 @@ Status write_profiles(Board& board, const Contestants& contestants, const RunSet
 
 /// Operations with the raw network before and behind them, so that neither is all of the time ahead where a
 /// machine's speed drifts.
-template <typename Measure>
 Status measure_on_nodes(Board& board, const Case& bench_case, const Contestants& contestants,
-                        Progress& progress, NetworkMeter& network, Measure measured) {
+                        Progress& progress, NetworkMeter& network, decltype(&measure) measured) {
   const int rounds = NetworkNumbers::rounds(bench_case);
   if (Status status = network.count_bytes(board, *contestants.front(), progress); !status) {
     return status;

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "memory/cuda/cuda_status.hpp"
+
 namespace sluice::bench {
 
 /// One of CUDA's objects.
@@ -24,5 +26,14 @@ class Owned {
 using Graph = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
 using Event = Owned<cudaEvent_t, cudaEventDestroy>;
 using Stream = Owned<cudaStream_t, cudaStreamDestroy>;
+
+/// Between two events that have happened.
+inline Result<double> microseconds_between(const Event& begin, const Event& end) {
+  float milliseconds = 0.0F;
+  Status status = memory::cuda_status(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()),
+                                      "the time between two events");
+  if (!status) return status;
+  return static_cast<double>(milliseconds) * 1e3;
+}
 
 }  // namespace sluice::bench

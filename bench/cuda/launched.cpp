@@ -172,13 +172,9 @@ class Launched final : public Contestant {
     if (status) status = go(operation, false);
     if (status) status = cuda_status(cudaEventRecord(end_.get(), stream_), "an event");
     if (status) status = contestant_->settle();
-    float milliseconds = 0.0F;
-    if (status) {
-      status = cuda_status(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()),
-                           "the time between two events");
-    }
     if (!status) return status;
-    return static_cast<double>(milliseconds) * 1e3 / chain_;
+    const Result<double> us = microseconds_between(begin_, end_);
+    return us ? Result<double>(*us / chain_) : us;
   }
 
  private:

@@ -38,13 +38,8 @@ class GpuStaging final : public Staging {
     }
     if (status) status = cuda_status(cudaEventRecord(end_.get(), stream_), "an event");
     if (status) status = cuda_status(cudaStreamSynchronize(stream_), "a copy");
-    float milliseconds = 0.0F;
-    if (status) {
-      status = cuda_status(cudaEventElapsedTime(&milliseconds, begin_.get(), end_.get()),
-                           "the time between two events");
-    }
     if (!status) return status;
-    return static_cast<double>(milliseconds) * 1e3;
+    return microseconds_between(begin_, end_);
   }
 
  private:

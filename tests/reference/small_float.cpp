@@ -14,16 +14,15 @@ SmallFormat::SmallFormat(int exponent_bits, int mantissa_bits, bool finite_only)
       least_exponent_(2 - (1 << (exponent_bits - 1))),
       fractions_(1U << mantissa_bits),
       finite_only_(finite_only) {
-  const int bias = (1 << (exponent_bits - 1)) - 1;
-  const std::uint32_t fractions = fractions_;
   const std::uint32_t infinity = ((1U << exponent_bits) - 1U) << mantissa_bits;
   const std::uint32_t finite_codes = finite_only ? nan_code_ : infinity;
   for (std::uint32_t code = 0; code < finite_codes; ++code) {
-    const auto exponent = static_cast<int>(code / fractions);
-    const std::uint32_t fraction = code % fractions;
+    const auto exponent = static_cast<int>(code / fractions_);
+    const std::uint32_t fraction = code % fractions_;
     const bool subnormal = exponent == 0;
-    const double significand = static_cast<double>(subnormal ? fraction : fractions + fraction);
-    values_.push_back(std::ldexp(significand, (subnormal ? 1 : exponent) - bias - mantissa_bits));
+    const double significand = static_cast<double>(subnormal ? fraction : fractions_ + fraction);
+    values_.push_back(
+        std::ldexp(significand, least_exponent_ + (subnormal ? 0 : exponent - 1) - mantissa_bits));
   }
 }
 
