@@ -44,16 +44,19 @@ int usable_cpus() {
 
 }  // namespace
 
-void bind_to_processor(int rank) {
-  int left = rank % usable_cpus();
+void bind_to_processors(int rank, int ranks, int threads) {
+  const int usable = usable_cpus();
+  const int each = usable >= ranks * threads ? threads : 1;
+  const int first = rank * each % usable;
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  int place = 0;
   for (std::size_t processor = 0; processor < CPU_SETSIZE; ++processor) {
-    if (!CPU_ISSET(processor, &usable_processors()) || left-- > 0) continue;
-    cpu_set_t only;
-    CPU_ZERO(&only);
-    CPU_SET(processor, &only);
-    (void)sched_setaffinity(0, sizeof(only), &only);
-    return;
+    if (!CPU_ISSET(processor, &usable_processors())) continue;
+    if (place >= first && place < first + each) CPU_SET(processor, &own);
+    ++place;
   }
+  (void)sched_setaffinity(0, sizeof(own), &own);
 }
 
 Machine Machine::here() {

@@ -25,9 +25,10 @@ struct Machine {
   std::vector<std::string> warnings(int ranks) const;
 };
 
-/// Binds this thread to the (rank mod n)-th of the n processors that the process may use, so that
-/// ranks beyond the processors share them evenly. Best effort.
-void bind_to_processor(int rank);
+/// Binds this thread, and those that it will start, to as many processors as it is to have threads, if there
+/// are so many for all ranks; otherwise to the (rank mod n)-th of the n that the process may use, so that ranks
+/// beyond them share them evenly. Best effort.
+void bind_to_processors(int rank, int ranks, int threads);
 
 /// Names of sanitizers compiled in, or "none".
 std::string sanitizers();

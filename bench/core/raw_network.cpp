@@ -55,7 +55,7 @@ Result<std::unique_ptr<RawNetwork>> RawNetwork::open(bootstrap::Group& group, do
 
 Status RawNetwork::connect(std::uint64_t meeting) {
   const base::Deadline deadline = deadline_of(deadline_s_);
-  auto opened = group_.network()->open(group_.rank(), group_.size(), meeting);
+  auto opened = group_.network()->plain().open(group_.rank(), group_.size(), meeting);
   Status status = opened.status();
   std::string introduction;
   if (status) {

@@ -178,7 +178,9 @@ std::size_t board_bytes(const Case& bench_case) {
 
 int run_sluice(World& world, std::byte* board_memory, const Workload& workload,
                const RunSettings& settings, Progress& progress) {
-  if (settings.bind) bind_to_processor(world.rank());
+  // Between nodes a progress thread works for each rank.
+  const int threads = world.group()->nodes().several() ? 2 : 1;
+  if (settings.bind) bind_to_processors(world.rank(), world.size(), threads);
   const Case& bench_case = workload.bench_case;
   const bool on_gpu = bench_case.engine == Device::cuda;
   Result<std::unique_ptr<Place>> place =

@@ -106,7 +106,7 @@ Status run(BenchOptions& options, int rank, int& exit_status) {
   // MPI waits for ever for a rank that is frozen.
   Progress progress(nullptr, rank == 0);
   progress.end_process_after(options.settings.watchdog_s);
-  if (options.settings.bind) bind_to_processor(rank);
+  if (options.settings.bind) bind_to_processors(rank, options.bench_case.ranks, 1);
   const Case& bench_case = options.bench_case;
   const Workload workload(bench_case);
   if (Status status = workload.check_capacity(); !status) return status;

@@ -21,6 +21,8 @@ constexpr std::array<VariableFacts, kCount> kVariables{{
     {Variable::network_rails, "SLUICE_NETWORK_RAILS", "endpoints of a rank, 1 (default) to 8"},
     {Variable::network_address, "SLUICE_NETWORK_ADDRESS",
      "host name or address of the interface to other nodes"},
+    {Variable::network_bundle, "SLUICE_NETWORK_BUNDLE",
+     "chunks of up to so many bytes travel together (16000); 0: none do"},
     {Variable::network_patience, "SLUICE_NETWORK_PATIENCE_MS",
      "a rank of another node that is silent for so long is given up (1000)"},
     {Variable::mutant, "SLUICE_MUTANT", "test builds only: the mutant that runs"},

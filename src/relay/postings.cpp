@@ -11,8 +11,8 @@ namespace {
 
 // Chunks as long as this cost next to nothing each (docs/performance/transport.md).
 constexpr std::uint64_t kChunkBytes = std::uint64_t{512} << 10;
-// Of one peer, before the next one's turn.
-constexpr int kTurn = 4;
+// Bytes to one peer, before the next one's turn.
+constexpr std::uint64_t kTurnBytes = 4 * kChunkBytes;
 // The context of chunks that nobody waits for.
 constexpr std::uint64_t kNoAccount = ~std::uint64_t{0};
 
@@ -135,8 +135,9 @@ bool Postings::post_signs(int peer, To& queue) {
 }
 
 bool Postings::post_chunks(int peer, To& queue) {
-  int count = 0;
-  for (; count < kTurn && queue.posted < queue.chunks.size(); ++count) {
+  const std::size_t before = queue.posted;
+  const std::uint64_t turn_end = queue.bytes + kTurnBytes;
+  while (queue.posted < queue.chunks.size() && queue.bytes < turn_end) {
     const transport::Posted posted = endpoint_.put(queue.chunks[queue.posted]);
     if (posted == transport::Posted::busy) break;
     if (posted == transport::Posted::gone) {
@@ -146,13 +147,14 @@ bool Postings::post_chunks(int peer, To& queue) {
     queue.bytes += queue.chunks[queue.posted].bytes;
     ++queue.posted;
   }
-  if (count > 0) {
+  const bool any = queue.posted != before;
+  if (any) {
     // Pairs with the load in Relay::bytes_put.
     protocol::HostAccess::store_release(
         *site_.at<std::uint64_t>(site_.rank, site_.own().bytes_put(peer)), queue.bytes);
   }
   forget_posted(queue.chunks, queue.posted);
-  return count > 0;
+  return any;
 }
 
 void Postings::sent(const transport::Event& event) noexcept {

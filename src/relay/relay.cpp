@@ -59,7 +59,7 @@ Status check_layout(const window::RelayLayout& layout, const transport::Traits& 
         StatusCode::invalid_argument,
         fmt::format("{} slots for messages of other nodes, expected at most {}: fewer tokens per "
                     "call, or fewer operations in flight",
-                    layout.slots(), transport::Signal::kSlotsMax)};
+                    layout.slots(), transport::Signal::kOwnSlots)};
   }
   const std::uint64_t longest = transport::Signal::kChunksMax / 2 * chunk_bytes(traits);
   if (layout.message_bytes_max() > longest) {

@@ -51,6 +51,25 @@ class LibfabricNetwork final : public Network {
   const LibfabricSettings settings_;
 };
 
+class BundlingNetwork final : public Network {
+ public:
+  BundlingNetwork(std::shared_ptr<Network> below, const BundlingSettings& settings)
+      : below_(std::move(below)), settings_(settings) {
+    patience = below_->patience;
+  }
+
+  Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting) override {
+    Result<std::unique_ptr<Endpoint>> endpoint = below_->open(rank, ranks, meeting);
+    if (!endpoint) return endpoint;
+    return BundlingEndpoint::over(std::move(endpoint).value(), rank, ranks, settings_);
+  }
+  Network& plain() noexcept override { return *below_; }
+
+ private:
+  const std::shared_ptr<Network> below_;
+  const BundlingSettings settings_;
+};
+
 using base::Environment;
 using base::Variable;
 
@@ -101,6 +120,11 @@ std::shared_ptr<Network> memory_network(const Adversity& adversity) {
   return std::make_shared<MemoryNetwork>(adversity);
 }
 
+std::shared_ptr<Network> bundling_network(std::shared_ptr<Network> below,
+                                          const BundlingSettings& settings) {
+  return std::make_shared<BundlingNetwork>(std::move(below), settings);
+}
+
 std::shared_ptr<Network> libfabric_network(const LibfabricSettings& settings) {
   return std::make_shared<LibfabricNetwork>(settings);
 }
@@ -109,18 +133,27 @@ Result<std::shared_ptr<Network>> network_of(const Environment& environment) {
   constexpr std::string_view kMemory = "memory";
   const std::string named = environment.get(Variable::network).value_or("");
   std::shared_ptr<Network> network;
+  BundlingSettings bundling;
   if (named.starts_with(kMemory)) {
     Adversity adversity;
     const std::string_view seed = std::string_view(named).substr(kMemory.size());
     if (!seed.empty() && (seed[0] != ':' || !parse(seed.substr(1), adversity.seed))) {
       return unusable(Variable::network, named, "memory, or memory:seed with a number");
     }
+    // Both have to be tested: what comes one by one, and what comes together.
+    if (adversity.seed % 2 == 1) bundling.chunk_bytes_max = 0;
     network = memory_network(adversity);
   } else {
     Result<LibfabricSettings> settings = read_libfabric(environment);
     if (!settings) return settings.status();
     network = libfabric_network(*settings);
   }
+  if (const auto& text = environment.get(Variable::network_bundle)) {
+    if (!parse(*text, bundling.chunk_bytes_max)) {
+      return unusable(Variable::network_bundle, *text, "a number of bytes");
+    }
+  }
+  network = bundling_network(std::move(network), bundling);
   if (const auto& text = environment.get(Variable::network_patience)) {
     std::int64_t patience_ms = 0;
     if (!parse(*text, patience_ms) || patience_ms < 1) {

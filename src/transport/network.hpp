@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/environment.hpp"
+#include "transport/bundling.hpp"
 #include "transport/libfabric.hpp"
 #include "transport/memory_fabric.hpp"
 #include "transport/transport.hpp"
@@ -20,6 +21,8 @@ class Network {
 
   /// The endpoint of `rank` of `ranks`. Those with the same `meeting` belong together.
   virtual Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting) = 0;
+  /// The same network, on which every chunk travels by itself: for measurements.
+  virtual Network& plain() noexcept { return *this; }
 
   /// A rank of another node of which nothing was heard for so long is given up. Every rank sends a
   /// sign of life ten times as often, or every 100 ms.
@@ -29,6 +32,9 @@ class Network {
 /// Each meeting gets a fabric, seeded anew from `adversity.seed`.
 std::shared_ptr<Network> memory_network(const Adversity& adversity);
 std::shared_ptr<Network> libfabric_network(const LibfabricSettings& settings);
+/// Whose short chunks travel together.
+std::shared_ptr<Network> bundling_network(std::shared_ptr<Network> below,
+                                          const BundlingSettings& settings);
 
 /// Null, but in tests: what worlds get in the place of their network.
 using NetworkHook = std::shared_ptr<Network> (*)(std::shared_ptr<Network> network);

@@ -228,7 +228,7 @@ class RelayLayout {
   /// The longest message but for rows.
   std::size_t message_bytes_max() const noexcept { return std::max({head_, answer_, sum_}); }
   bool valid() const noexcept {
-    return remotes_.size() * at(block_) <= std::size_t{transport::Signal::kSlotsMax};
+    return remotes_.size() * at(block_) <= std::size_t{transport::Signal::kOwnSlots};
   }
 
  private:

@@ -85,11 +85,24 @@ class Watch {
     return relay_ != nullptr && !group_->nodes().together(rank, group_->rank());
   }
   bool is_gone(int rank) const noexcept {
-    if (!elsewhere(rank)) return group_->is_dead(rank);
-    // Pairs with add_bits in Presence::give_up.
+    if (group_->is_dead(rank)) return true;
+    if (relay_ == nullptr) return false;
+    // It is silent, or cut off, or has given this rank up.
     const relay::Site& site = relay_->site();
-    return protocol::HostAccess::load_acquire(
-               *site.at<const std::uint64_t>(site.rank, site.window.gone(rank))) != 0;
+    if (says(site.window.gone(rank)) || says(site.window.accusation(rank))) return true;
+    if (!elsewhere(rank)) return false;
+    // What it sends is passed on here by one that is gone. Pairs with the last store of Relay::Thread::run.
+    const int forwarder = site.nodes.rail_peer(rank, site.own_node());
+    return forwarder != site.rank &&
+           (group_->is_dead(forwarder) || says(site.window.gone(forwarder)) ||
+            protocol::HostAccess::load_acquire(*site.at<const std::uint64_t>(
+                forwarder, site.layout(forwarder).closed())) == relay::kRelayEnded);
+  }
+  /// Pairs with add_bits in Presence::give_up, and with protocol::accuse in Presence::take.
+  bool says(std::size_t offset) const noexcept {
+    const relay::Site& site = relay_->site();
+    return protocol::HostAccess::load_acquire(*site.at<const std::uint64_t>(site.rank, offset)) !=
+           0;
   }
   std::uint64_t beats_of(int rank) const noexcept {
     if (!elsewhere(rank)) return group_->control(rank).beats.load(std::memory_order_relaxed);

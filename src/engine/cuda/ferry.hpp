@@ -6,33 +6,58 @@
 
 #include "engine/cuda/kernels.hpp"
 
-/// From host memory, where the network brings it, into the lanes of GPUs of this node.
+/// From host memory, where the network brings it, into the lanes of GPUs of this node: by a kernel that goes on looking
+/// for more, as progress threads do, since to launch one takes longer than what it does.
 namespace sluice::engine::cuda {
 
-/// Something that is copied, or one word that is told.
-struct alignas(16) FerryItem {
-  static constexpr std::uint8_t kPackets = 0;
-  static constexpr std::uint8_t kTold = 1;
+/// Each has a ring of items in host memory. More than a few are not needed to bring what a PCIe link can, and they take
+/// multiprocessors away.
+inline constexpr int kFerryBlocks = 4;
+inline constexpr std::uint32_t kFerryRing = 2048;  // Items.
+/// Of an item, at most: what the lanes of a warp ask for at once.
+inline constexpr std::uint32_t kFerryPackets = 256;
 
-  std::uint32_t from;  // kPackets: offset in host memory, in packets. kTold: the word's lower half.
-  std::uint32_t to;    // Offset in the lane.
-  std::uint32_t extent;  // kPackets: how many, one after the other. kTold: the word's upper half.
-  std::uint16_t ranks;   // Whose lanes: one bit for each.
-  std::uint8_t source;   // Of which rank.
-  std::uint8_t what;
+/// Something that is copied, or a word that is told to this rank, in a ring:
+///   low  := [to: offset in the lane : 32] [from: in host memory, in packets : 32]
+///   high := [mark : 32] [ranks whose lanes : 16] [packets : 16]
+///   mark := [turn of the ring : 24] [source : 4] [what : 4]
+/// A word is in the place of `from` and of the lower half of `high`. The mark says that the item is there: it is written
+/// last, and a GPU reads 16 bytes of host memory that lie in one line at once.
+struct alignas(16) FerryItem {
+  static constexpr std::uint32_t kPackets = 0;
+  static constexpr std::uint32_t kTold = 1;
+
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+
+  /// The number-th item of its ring, counted from 0. Unlike what was there before, and unlike zero.
+  SLUICE_INLINE static constexpr std::uint32_t turn(std::uint64_t number) {
+    return static_cast<std::uint32_t>(number / kFerryRing + 1) & 0xffffffU;
+  }
+  static constexpr std::uint64_t mark(std::uint64_t number, int source, std::uint32_t what) {
+    return std::uint64_t{turn(number) << 8 | static_cast<std::uint32_t>(source) << 4 | what} << 32;
+  }
 };
 static_assert(sizeof(FerryItem) == 16 && kPeersMax <= 16);
+
+/// Device memory, zero in the beginning.
+struct FerryState {
+  std::uint64_t carried[kFerryBlocks];  // Items of each ring, by launches that have ended.
+  std::uint64_t closing;                // Number of the launch that ends.
+  std::uint32_t ended_blocks;
+};
 
 /// One launch.
 struct FerryArgs {
   const std::byte* host = nullptr;     // This rank's host memory, as its GPU sees it.
   std::byte* windows[kPeersMax] = {};  // Of the ranks of this node.
+  int rank = 0;
   window::PacketLayout layout;
-  const FerryItem* items = nullptr;  // In host memory.
-  std::uint32_t count = 0;
-  std::uint32_t* blocks = nullptr;  // Device memory, zero between launches.
-  std::uint64_t* done = nullptr;    // Host memory: number of the last launch that has ended.
-  std::uint64_t number = 0;
+  const FerryItem* items = nullptr;  // [kFerryBlocks][kFerryRing], in host memory.
+  FerryState* state = nullptr;
+  /// In host memory, a line each: how many items of each ring have been carried; the last launch that has ended.
+  std::byte* counts = nullptr;
+  std::uint64_t number = 0;  // Of the launch, from 1.
 };
 
 /// Both return a cudaError_t.

@@ -4,7 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cstring>
 #include <stdexcept>
 
 #include "memory/cuda/cuda_status.hpp"
@@ -14,59 +13,101 @@
 namespace sluice::engine::cuda {
 
 using protocol::HostAccess;
+using window::kPacketBytes;
+
+namespace {
+
+constexpr std::uint64_t kBlocks = kFerryBlocks;
+
+}  // namespace
 
 FerryPort::~FerryPort() {
   const memory::DeviceGuard guard(device);
   if (stream != nullptr) {
-    // Its kernels wait for nobody.
+    // Its kernels end when nothing comes.
     (void)cudaStreamSynchronize(static_cast<cudaStream_t>(stream));
     (void)cudaStreamDestroy(static_cast<cudaStream_t>(stream));
   }
 }
 
-std::uint64_t Ferry::ended() const noexcept {
-  // Pairs with the release store of ferry_kernel.
-  return HostAccess::load_acquire(*reinterpret_cast<const std::uint64_t*>(
-      port_.host + port_.ring + FerryPort::kItems * sizeof(FerryItem)));
+void Ferry::carry(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks,
+                  int source) {
+  std::size_t packets = (bytes + kPacketBytes - 1) / kPacketBytes;
+  std::size_t packet = from / kPacketBytes;
+  while (packets > 0) {
+    const std::size_t piece = std::min<std::size_t>(packets, kFerryPackets);
+    add({packet | to << 32, std::uint64_t{ranks} << 16 | piece}, source, FerryItem::kPackets);
+    packets -= piece;
+    packet += piece;
+    to += piece * kPacketBytes;
+  }
 }
 
-bool Ferry::step() {
-  for (const std::uint64_t over = ended(); !flights_.empty() && flights_.front().number <= over;
-       flights_.pop_front()) {
-    carried_ += flights_.front().items;
-    free_ += flights_.front().items;
+void Ferry::tell(std::size_t to, std::uint64_t word, int source) {
+  constexpr std::uint64_t kHalf = 0xffff'ffff;
+  add({(word & kHalf) | to << 32, word >> 32}, source, FerryItem::kTold);
+}
+
+void Ferry::add(FerryItem item, int source, std::uint32_t what) {
+  item.high |= std::uint64_t{static_cast<std::uint32_t>(source) << 4 | what} << 32;
+  waiting_.push_back(item);
+}
+
+// For the next item, in the ring whose turn it is.
+bool Ferry::has_room() const noexcept {
+  return pushed_ / kBlocks - done_[pushed_ % kBlocks] < kFerryRing;
+}
+
+void Ferry::push(FerryItem item) {
+  const std::uint64_t ring = pushed_ % kBlocks;
+  const std::uint64_t number = pushed_ / kBlocks;
+  auto* const at = reinterpret_cast<FerryItem*>(port_.host + port_.rings) + ring * kFerryRing +
+                   number % kFerryRing;
+  item.high |= std::uint64_t{FerryItem::turn(number)} << 40;
+  HostAccess::store_relaxed(at->low, item.low);
+  HostAccess::store_release(at->high, item.high);  // Pairs with the load in await_items().
+  ++pushed_;
+}
+
+std::uint64_t Ferry::load(int line) const noexcept {
+  return HostAccess::load_acquire(
+      *reinterpret_cast<const std::uint64_t*>(port_.host + port_.rings + FerryPort::kItemsBytes +
+                                              static_cast<std::size_t>(line) * window::kLineBytes));
+}
+
+// What has been carried. Item i is in ring i modulo kBlocks: the first of each that has not been is known.
+bool Ferry::count() {
+  std::uint64_t carried = pushed_;
+  for (std::uint64_t ring = 0; ring < kBlocks; ++ring) {
+    done_[ring] = load(static_cast<int>(ring));  // Pairs with the store of ferry_kernel.
+    carried = std::min(carried, done_[ring] * kBlocks + ring);
   }
-  bool any = false;
-  while (next_ < items_.size() && launch()) any = true;
-  if (next_ == items_.size()) {
-    items_.clear();
-    next_ = 0;
-  }
+  const bool any = carried != carried_;
+  carried_ = carried;
   return any;
 }
 
-// As many as there is room for, one after the other.
-bool Ferry::launch() {
-  const std::uint32_t left = FerryPort::kItems - place_;  // Before the ring's end.
-  const auto count = static_cast<std::uint32_t>(
-      std::min<std::size_t>(items_.size() - next_, std::min(left, free_)));
-  if (count == 0) return false;
-  const std::size_t from = port_.ring + place_ * sizeof(FerryItem);
-  std::memcpy(port_.host + from, &items_[next_], count * sizeof(FerryItem));
+bool Ferry::step() {
+  // Before the counts: what a launch that has ended has not carried, nobody will.
+  const bool ended = load(kFerryBlocks) == launched_;  // Pairs with the store of ferry_kernel.
+  bool any = count();
+  for (; !waiting_.empty() && has_room(); waiting_.pop_front()) {
+    push(waiting_.front());
+    any = true;
+  }
+  if (!ended || carried_ == pushed_) return any;
+  launch();
+  return true;
+}
+
+void Ferry::launch() {
   FerryArgs args = port_.args;
-  args.items = reinterpret_cast<const FerryItem*>(port_.args.host + from);
-  args.count = count;
-  args.number = launched_ + 1;
+  args.number = ++launched_;
   const memory::DeviceGuard guard(port_.device);
   const Status status = memory::cuda_status(
       static_cast<cudaError_t>(launch_ferry(args, port_.stream)), "launching a ferry");
   if (!status.ok())
     throw std::runtime_error(status.to_string());  // The thread gives all others up.
-  flights_.push_back({++launched_, count});
-  next_ += count;
-  free_ -= count;
-  place_ = (place_ + count) % FerryPort::kItems;
-  return true;
 }
 
 }  // namespace sluice::engine::cuda

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -12,7 +13,7 @@
 #include "memory/cuda/device_pool.hpp"
 #include "window/host_lanes.hpp"
 
-/// The host's side of the ferry (ferry.hpp): what it needs on a GPU, and its launches.
+/// The host's side of the ferry (ferry.hpp): what it needs on a GPU, its rings, and its launches.
 namespace sluice::engine::cuda {
 
 /// What the progress thread of a rank needs on its GPU. It may need it for longer than the engine does.
@@ -21,17 +22,17 @@ struct FerryPort {
   FerryArgs args;             // But for what changes from launch to launch.
   void* stream = nullptr;     // Its own: cudaStream_t.
   std::byte* host = nullptr;  // This rank's host memory.
-  std::size_t ring = 0;  // Offset of items[kItems] there, then of the word that launches count up.
+  std::size_t rings = 0;      // Offset of the items there; behind them, of the counts.
   window::PacketLayout layout;
   std::vector<window::HostLanes> lanes;  // [R]
   std::shared_ptr<std::vector<memory::DeviceMemory>> windows;
   std::shared_ptr<memory::DevicePool> pool;
-  std::shared_ptr<void> blocks;
+  std::shared_ptr<void> state;
   std::shared_ptr<void> board;   // A Board: whom the kernels have given up.
   std::shared_ptr<void> memory;  // `host`, pinned.
 
-  static constexpr std::uint32_t kItems = 8192;
-  static constexpr std::size_t kRingBytes = kItems * sizeof(FerryItem) + window::kLineBytes;
+  static constexpr std::size_t kItemsBytes = kFerryBlocks * kFerryRing * sizeof(FerryItem);
+  static constexpr std::size_t kRingBytes = kItemsBytes + (kFerryBlocks + 1) * window::kLineBytes;
 
   FerryPort() = default;
   ~FerryPort();
@@ -39,41 +40,38 @@ struct FerryPort {
   FerryPort& operator=(const FerryPort&) = delete;
 };
 
-/// Launches the kernel that carries items.
+/// Gives items to the kernel that carries them, in turn to its blocks, and launches it when none runs.
 class Ferry {
  public:
   explicit Ferry(const FerryPort& port) : port_(port) {}
 
-  void add(const FerryItem& item) {
-    items_.push_back(item);
-    ++added_;
-  }
-  /// Launches what there is room for; whether anything was. Throws where CUDA fails.
+  /// Bytes of host memory into the lanes of `source` at ranks of this node. Multiples of packets.
+  void carry(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks, int source);
+  /// A word into the lane of `source` at this rank.
+  void tell(std::size_t to, std::uint64_t word, int source);
+  /// Passes on what there is room for; whether anything was, or has been carried. Throws where CUDA fails.
   bool step();
   /// How many items were added, and how many of them, in this order, have been carried.
-  std::uint64_t added() const noexcept { return added_; }
+  std::uint64_t added() const noexcept { return pushed_ + waiting_.size(); }
   std::uint64_t carried() const noexcept { return carried_; }
-  bool idle() const noexcept { return carried_ == added_; }
+  bool idle() const noexcept { return carried_ == added(); }
 
  private:
-  /// A launch under way.
-  struct Flight {
-    std::uint64_t number;
-    std::uint32_t items;
-  };
-
-  bool launch();
-  std::uint64_t ended() const noexcept;
+  void add(FerryItem item, int source, std::uint32_t what);
+  bool has_room() const noexcept;
+  void push(FerryItem item);
+  bool count();
+  void launch();
+  std::uint64_t load(int line) const noexcept;
 
   const FerryPort& port_;
-  std::vector<FerryItem> items_;
-  std::size_t next_ = 0;  // Of these, the first that is not under way.
-  std::deque<Flight> flights_;
-  std::uint64_t launched_ = 0;
-  std::uint64_t added_ = 0;
+  /// Until step(), which passes on at once what belongs together: a block looks for more only when it has carried what it
+  /// has found. Their marks without the turn.
+  std::deque<FerryItem> waiting_;
+  std::uint64_t pushed_ = 0;
+  std::array<std::uint64_t, kFerryBlocks> done_{};  // Of each ring.
   std::uint64_t carried_ = 0;
-  std::uint32_t place_ = 0;  // In the ring.
-  std::uint32_t free_ = FerryPort::kItems;
+  std::uint64_t launched_ = 0;
 };
 
 }  // namespace sluice::engine::cuda

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "protocol/host_access.hpp"
+#include "protocol/signals.hpp"
 
 namespace sluice::engine::cuda {
 
@@ -301,18 +302,6 @@ std::size_t LaneTraffic::heads(int source, int rank) const noexcept {
   return rank == site_.rank ? own.in(source) : own.heads(source, site_.nodes.place_of(rank));
 }
 
-void LaneTraffic::carry(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks,
-                        int source) {
-  FerryItem item{};
-  item.from = static_cast<std::uint32_t>(from / kPacketBytes);
-  item.to = static_cast<std::uint32_t>(to);
-  item.extent = static_cast<std::uint32_t>((bytes + kPacketBytes - 1) / kPacketBytes);
-  item.ranks = ranks;
-  item.source = static_cast<std::uint8_t>(source);
-  item.what = FerryItem::kPackets;
-  ferry_.add(item);
-}
-
 void LaneTraffic::take_dispatch_head(int source, int bank) {
   const window::PacketLayout& layout = port_->layout;
   Arrival& arrival = dispatches_[at(source) * at(layout.shape().banks) + at(bank)];
@@ -323,7 +312,7 @@ void LaneTraffic::take_dispatch_head(int source, int bank) {
     if (packet(from + cell)[0] != window::tag_of(arrival.epoch)) continue;  // Given up there.
     const auto mask = static_cast<std::uint16_t>(1U << rank);
     const auto pass_on = [&](std::size_t offset, std::size_t bytes) {
-      carry(from + offset, offset, bytes, mask, source);
+      ferry_.carry(from + offset, offset, bytes, mask, source);
     };
     pass_on(cell, layout.cell_bytes());
     pass_on(layout.count(bank, 0), at(layout.shape().local_experts) * sizeof(std::uint64_t));
@@ -382,8 +371,8 @@ void LaneTraffic::carry_rows(int source, int bank, int group) {
     if (ranks == 0) continue;
     const std::size_t offset = layout.dispatch_row(bank, token);
     const int reader = std::countr_zero(ranks);
-    carry(in + offset, offset, record_bytes(heads(source, reader), CellKind::dispatch, bank), ranks,
-          source);
+    ferry_.carry(in + offset, offset, record_bytes(heads(source, reader), CellKind::dispatch, bank),
+                 ranks, source);
   }
 }
 
@@ -393,12 +382,13 @@ void LaneTraffic::take_weights(int source, int bank) {
   const std::size_t in = port_->lanes[at(site_.rank)].in(source);
   // Before any answer: who waits for weights looks at the cell.
   const std::size_t cell = layout.cell(CellKind::combine, bank);
-  carry(in + cell, cell, layout.cell_bytes(), static_cast<std::uint16_t>(1U << site_.rank), source);
+  ferry_.carry(in + cell, cell, layout.cell_bytes(), static_cast<std::uint16_t>(1U << site_.rank),
+               source);
   const Range weights = tagged(in + layout.weight(bank, 0), layout.weight_bytes(), arrival.epoch);
   if (!weights.empty()) {
     const std::size_t offset = layout.weight(bank, weights.begin);
-    carry(in + offset, offset, at(weights.end - weights.begin) * layout.weight_bytes(),
-          static_cast<std::uint16_t>(1U << site_.rank), source);
+    ferry_.carry(in + offset, offset, at(weights.end - weights.begin) * layout.weight_bytes(),
+                 static_cast<std::uint16_t>(1U << site_.rank), source);
   }
   arrival.weights = true;
   end_answer(arrival, source, bank);
@@ -410,7 +400,7 @@ void LaneTraffic::take_answer(int source, int bank) {
   const std::size_t in = port_->lanes[at(site_.rank)].in(source);
   const auto own = static_cast<std::uint16_t>(1U << site_.rank);
   const auto pass_on = [&](std::size_t offset, std::size_t bytes) {
-    carry(in + offset, offset, bytes, own, source);
+    ferry_.carry(in + offset, offset, bytes, own, source);
   };
   pass_on(layout.cell(CellKind::combine, bank), layout.cell_bytes());
   const Range answers = tagged(in + layout.answer(bank, 0), kPacketBytes, arrival.epoch);
@@ -456,8 +446,8 @@ void LaneTraffic::carry_answer_rows(int source, const Arrival& arrival, int bank
   for (int slot = group * site_.own().group_rows(); slot < end; ++slot) {
     if (!has_row(in, arrival.epoch, slot)) continue;
     const std::size_t offset = layout.combine_row(bank, slot);
-    carry(in + offset, offset, record_bytes(in, CellKind::combine, bank),
-          static_cast<std::uint16_t>(1U << site_.rank), source);
+    ferry_.carry(in + offset, offset, record_bytes(in, CellKind::combine, bank),
+                 static_cast<std::uint16_t>(1U << site_.rank), source);
   }
 }
 
@@ -533,14 +523,7 @@ bool LaneTraffic::tell_kernels(int source, Kind kind) {
   const std::uint64_t now = std::min(read, flushed);
   if (now <= told) return false;
   told = now;
-  FerryItem item{};
-  item.from = static_cast<std::uint32_t>(now);
-  item.extent = static_cast<std::uint32_t>(now >> 32);
-  item.to = port_->layout.told(kind);
-  item.ranks = static_cast<std::uint16_t>(1U << site_.rank);
-  item.source = static_cast<std::uint8_t>(source);
-  item.what = FerryItem::kTold;
-  ferry_.add(item);
+  ferry_.tell(port_->layout.told(kind), now, source);
   return true;
 }
 
@@ -568,7 +551,13 @@ bool LaneTraffic::tell_peers(Kind kind) {
                               host(own.out(peer) + port_->layout.told(kind)))));
     const bool awaited =
         kind == Kind::combine || site_.nodes.rail_peer(peer, site_.own_node()) == site_.rank;
-    if (awaited && !given_up(peer)) {
+    const bool gone = given_up(peer);
+    // The peer waits for nothing any more. Pairs with the load in Presence::tell_accusations.
+    auto& accusation = *site_.at<std::uint64_t>(site_.rank, site_.own().accusation(peer));
+    if (gone && HostAccess::load_acquire(accusation) == 0) {
+      protocol::accuse<HostAccess>(accusation);
+    }
+    if (awaited && !gone) {
       complete = std::min(complete, complete_[at(peer)][at(static_cast<int>(kind))]);
     }
   }

@@ -101,7 +101,6 @@ class LaneTraffic final : public relay::Traffic {
   void end_answer(Arrival& arrival, int source, int bank);
   std::uint16_t row_ranks(int source, int bank, int token) const noexcept;
   std::size_t heads(int source, int rank) const noexcept;
-  void carry(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks, int source);
 
   bool tell();
   void count_complete(int source, protocol::Kind kind);

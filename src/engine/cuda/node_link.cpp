@@ -3,10 +3,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <sched.h>
+
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
+#include "base/log.hpp"
 #include "engine/relay_site.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
@@ -34,7 +38,7 @@ window::WindowShape words_of(const EngineConfig& config) {
 Status fill_port(const EngineConfig& config, const Resources& resources, FerryPort& port) {
   const DeviceGuard guard(resources.device);
   if (!guard.status().ok()) return guard.status();
-  const std::size_t bytes = port.ring + FerryPort::kRingBytes;
+  const std::size_t bytes = port.rings + FerryPort::kRingBytes;
   Result<std::shared_ptr<void>> pinned = memory::take_pinned(bytes);
   if (!pinned) return pinned.status();
   port.memory = std::move(pinned).value();
@@ -53,11 +57,12 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
                        "a stream for what comes from other nodes");
   if (!status.ok()) return status;
   port.stream = stream;
-  port.blocks = resources.pool->take(sizeof(std::uint32_t));
-  if (port.blocks == nullptr) {
-    return {StatusCode::out_of_memory, "no GPU memory for a counter"};
+  std::memset(port.host + port.rings, 0, FerryPort::kRingBytes);
+  port.state = resources.pool->take(sizeof(FerryState));
+  if (port.state == nullptr) {
+    return {StatusCode::out_of_memory, "no GPU memory for a ferry's counters"};
   }
-  status = resources.pool->write(port.blocks.get(), nullptr, sizeof(std::uint32_t));
+  status = resources.pool->write(port.state.get(), nullptr, sizeof(FerryState));
   if (!status.ok()) return status;
   status = cuda_status(static_cast<cudaError_t>(load_ferry_kernel()), "loading kernels");
   if (!status.ok()) return status;
@@ -66,10 +71,12 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
   for (const int rank : config.nodes.ranks_of(config.nodes.node_of(config.rank))) {
     args.windows[rank] = (*resources.windows)[static_cast<std::size_t>(rank)].base();
   }
+  args.rank = config.rank;
   args.layout = port.layout;
-  args.blocks = static_cast<std::uint32_t*>(port.blocks.get());
-  args.done = reinterpret_cast<std::uint64_t*>(static_cast<std::byte*>(seen) + port.ring +
-                                               FerryPort::kItems * sizeof(FerryItem));
+  args.state = static_cast<FerryState*>(port.state.get());
+  auto* const rings = static_cast<std::byte*>(seen) + port.rings;
+  args.items = reinterpret_cast<const FerryItem*>(rings);
+  args.counts = rings + FerryPort::kItemsBytes;
   return {};
 }
 
@@ -83,6 +90,9 @@ void fill_geometry(const EngineConfig& config, const FerryPort& port, Resources&
     const int rail = nodes.rail_peer(config.rank, nodes.node_of(peer));
     if (nodes.together(peer, config.rank)) {
       g.near |= 1U << peer;
+      // And those who reach this rank through it.
+      if (peer == config.rank) continue;
+      for (const int source : nodes.served_by(peer)) g.board->falls_with[peer] |= 1U << source;
       continue;
     }
     g.rail[peer] = static_cast<std::uint8_t>(rail);
@@ -96,11 +106,24 @@ void fill_geometry(const EngineConfig& config, const FerryPort& port, Resources&
   g.published = host;
 }
 
+/// Whoever waits for a GPU, as cudaEventSynchronize() does unasked, spins.
+void warn_of_one_processor(int rank) {
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  if (sched_getaffinity(0, sizeof(own), &own) != 0 || CPU_COUNT(&own) > 1) return;
+  base::log_warn(
+      "rank {}: bound to one processor, which its progress thread shares with the caller: "
+      "operations across nodes "
+      "may take milliseconds; expected two processors or more",
+      rank);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Resources& resources,
                                                 std::shared_ptr<bootstrap::Group> group,
                                                 base::Deadline deadline) {
+  warn_of_one_processor(config.rank);
   const window::PacketLayout layout(config.packets);
   const window::WindowLayout words(words_of(config));
   Result<relay::Opening> opening = relay::open(
@@ -118,7 +141,7 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
                              window::kPageBytes);  // Behind `published`.
   }
   const auto own = static_cast<std::size_t>(config.rank);
-  port->ring = port->lanes[own].end();
+  port->rings = port->lanes[own].end();
   Status status = fill_port(config, resources, *port);
   if (status = group->agree(status, deadline); !status.ok()) return status;
   fill_geometry(config, *port, resources);
@@ -130,7 +153,7 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   if (!region) return region.status();
   // Other nodes reach the lanes, too; neighbours do not.
   std::vector<memory::SharedRegion::Part> lanes(static_cast<std::size_t>(config.ranks));
-  lanes[own] = {port->host, port->ring};
+  lanes[own] = {port->host, port->rings};
   auto memory = std::make_shared<relay::Memory>(
       relay::Memory{std::move(region).value(), memory::SharedRegion(std::move(lanes), [port] {})});
 

@@ -79,9 +79,9 @@ __device__ __forceinline__ void publish(const Geometry& g, protocol::CellKind ki
   fence_system();  // After the barrier: of all threads' stores.
   if (atomicAdd(&g.state->sent_blocks[k], 1U) + 1 != gridDim.x) return;
   g.state->sent_blocks[k] = 0;
-  fence_system();
+  fence_system();  // After what the other blocks did before their own.
   // Pairs with the load in LaneTraffic::published().
-  store_release(reinterpret_cast<std::uint64_t*>(g.published + k * int{window::kLineBytes}), epoch);
+  store_relaxed(reinterpret_cast<std::uint64_t*>(g.published + k * int{window::kLineBytes}), epoch);
 }
 
 /// Notes for the next launch that this one has ended, by one warp of every block once it knows

@@ -191,7 +191,7 @@ class Talker {
       fill(&memory_[chunk.from_offset], chunk.bytes, mix(rank_, target, message, 100 + i));
       peer.queue.push_back(chunk);
       if (scheme_ == Scheme::last_chunk && i + 1 < chunks) {
-        peer.queue.back().immediate = Signal{Signal::kSlotsMax - 1 - rank_, 1, 0}.encode();
+        peer.queue.back().immediate = Signal{Signal::kOwnSlots - 1 - rank_, 1, 0}.encode();
       }
     }
   }
@@ -232,7 +232,7 @@ class Talker {
   void arrived(std::uint32_t immediate) {
     const int number = Signal::decode(immediate).slot;
     if (number >= 2 * ranks_ * load_.slots) {  // last_chunk: of another chunk
-      endpoint_.took(Signal::kSlotsMax - 1 - number, 1);
+      endpoint_.took(Signal::kOwnSlots - 1 - number, 1);
       return;
     }
     const int source = number / load_.slots % ranks_;

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "transport/transport.hpp"
+
+namespace sluice::transport {
+
+struct BundlingSettings {
+  /// Chunks of up to so many bytes travel together; 0: none do, but what a peer bundles is taken.
+  std::uint32_t chunk_bytes_max = 16000;
+  /// Chunks without bytes wait for company for so long.
+  std::chrono::nanoseconds patience = std::chrono::microseconds(8);
+};
+
+/// What is put to one peer between two polls travels as one chunk of the endpoint below, if it is
+/// short: every put costs both sides some 5 us on TCP, however short it is. The receiver copies what
+/// has come to where it belongs, and tells of it as if it had come by itself.
+///
+/// **Bundles.** A pair of ranks has kBundles places, each of kBundleBytes, at the receiver, used in turn:
+///   bundle := header (entry bytes)[n]
+/// and the sender has as many, into which put() copies: such a chunk is `sent` at once.
+/// **Why no place is overwritten before it is read.** The receiver counts the bundles of a sender that it has
+/// emptied, in order of their numbers, and says how many in its own bundles, and, when half of the places are not
+/// told of, in a chunk without bytes (which needs no place, so two ranks that wait for each other's places do
+/// not wait for ever). The sender uses a place again when the bundle that was in it is among them, and when the
+/// endpoint below has said `sent`. Counts may overtake each other: only what is ahead of the last one, by no more than
+/// there are places, counts. It is told modulo 4096: one that is late by 4,088 bundles of the pair would be
+/// taken for new.
+class BundlingEndpoint final : public Endpoint {
+ public:
+  static constexpr int kBundles = 8;
+  static constexpr std::size_t kBundleBytes = std::size_t{16} << 10;
+
+  /// Adds its own region before those of the caller. All ranks of a network have one.
+  static Result<std::unique_ptr<Endpoint>> over(std::unique_ptr<Endpoint> below, int rank,
+                                                int ranks, const BundlingSettings& settings);
+
+  /// Puts bundles that have not been.
+  ~BundlingEndpoint() override;
+  BundlingEndpoint(const BundlingEndpoint&) = delete;
+  BundlingEndpoint& operator=(const BundlingEndpoint&) = delete;
+
+  const Traits& traits() const noexcept override { return below_->traits(); }
+  Result<Region> add_region(std::byte* base, std::size_t bytes) override;
+  Result<std::string> introduction() override { return below_->introduction(); }
+  Status connect(int peer, std::string_view introduction) override {
+    return below_->connect(peer, introduction);
+  }
+  Posted put(const Chunk& chunk) override;
+  std::size_t poll(std::span<Event> events) override;
+  void took(int peer, int chunks) override;
+  void abandon(int peer) override;
+  void idle(std::chrono::nanoseconds at_most) override;
+  void wake() noexcept override { below_->wake(); }
+  std::uint64_t bytes_put(int peer) const noexcept override {
+    return peers_[static_cast<std::size_t>(peer)].bytes;
+  }
+
+ private:
+  struct Header;
+  struct Entry;
+  struct Memory {
+    std::byte* base = nullptr;
+    std::size_t bytes = 0;
+  };
+  struct Peer {
+    // The bundle that is being filled, in its place.
+    std::size_t filled = 0;  // Bytes; 0: none is.
+    std::uint32_t entries = 0;
+    std::int64_t since_ns = 0;     // Its first entry.
+    bool only_immediates = false;  // All of them.
+    std::uint32_t put = 0;         // Bundles, and how many the peer has emptied.
+    std::uint32_t emptied_there = 0;
+    std::array<bool, kBundles> unsent{};  // Places here that the endpoint below may read.
+    // Of the peer's bundles: how many were emptied here, which after them, and what it was told.
+    std::uint32_t emptied = 0;
+    std::array<bool, kBundles> emptied_early{};
+    std::uint32_t told = 0;
+    std::uint64_t owed = 0;  // Chunks of bundles that the caller has yet to take.
+    std::uint64_t bytes = 0;
+    bool gone = false;
+  };
+
+  BundlingEndpoint(std::unique_ptr<Endpoint> below, int rank, int ranks,
+                   const BundlingSettings& settings);
+
+  Peer& of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
+  /// In this rank's region: where bundles of a peer arrive, and where those for it are made.
+  static std::size_t arrival_place(int source, int place) noexcept;
+  std::size_t departure_place(int target, int place) const noexcept;
+  Posted put_alone(Chunk chunk);
+  Posted flush(int target);
+  /// Room for an entry in the bundle that is being filled; null: there is none now.
+  std::byte* room(int target, std::size_t bytes);
+  void flush_all();
+  void tell_emptied(int source);
+  void take(const Event& event);
+  void empty(int source, int place);
+  void take_count(int source, std::uint32_t count) noexcept;
+  void lose(int peer);
+
+  std::unique_ptr<std::byte[]> memory_;  // Outlives the endpoint below.
+  std::unique_ptr<Endpoint> below_;
+  const int rank_;
+  const int ranks_;
+  const BundlingSettings settings_;
+  std::vector<Memory> regions_;
+  std::vector<Peer> peers_;
+  std::deque<Event> ready_;
+};
+
+}  // namespace sluice::transport

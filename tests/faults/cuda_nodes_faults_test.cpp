@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+//
+// Processes on two nodes with GPUs, of which one is killed or frozen between the halves of a round: kernels of the others
+// stop waiting for it and for those whom they reached through it, and what they get is right, bit for bit, but for
+// what their reports name.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "faults/fault.hpp"
+#include "faults/round.hpp"
+#include "routing/node_map.hpp"
+#include "support/gpu_main.hpp"
+#include "support/gpu_place.hpp"
+#include "support/run_ranks.hpp"
+
+namespace sluice::faults {
+namespace {
+
+using std::chrono::seconds;
+using support::Findings;
+
+constexpr int kNodeSize = 2;
+constexpr int kRoundsBefore = 7;  // All banks have been used by then.
+constexpr int kRoundsAfter = 8;
+constexpr int kSettled = 3;  // Of these, the last: everybody knows.
+// Far below the deadline of a wait.
+constexpr seconds kLongBefore{10};
+
+struct Case {
+  const char* name;
+  int signal;
+  const char* fault;
+  int victim;
+  Layout layout;
+};
+void PrintTo(const Case& at, std::ostream* out) {
+  *out << at.name;
+}
+
+Terms terms_of(const Case& at) {
+  Terms terms;
+  terms.layout = at.layout;
+  return terms;
+}
+
+/// Whom `rank` has lost when all know: the victim, and those whom one of the two reached through it.
+RankSet lost_of(int rank, int victim, const routing::NodeMap& nodes) {
+  RankSet lost;
+  lost.insert(victim);
+  const int node = nodes.node_of(victim);
+  for (int other = 0; other < nodes.ranks(); ++other) {
+    const auto through = [&](int source, int target) {
+      return nodes.node_of(target) == node && nodes.node_of(source) != node &&
+             nodes.rail_peer(source, node) == victim;
+    };
+    if (through(rank, other) || through(other, rank)) lost.insert(other);
+  }
+  return lost;
+}
+
+class Rounds {
+ public:
+  Rounds(const Case& at, World& world, Communicator& communicator, Findings& findings)
+      : at_(at),
+        world_(world),
+        findings_(findings),
+        member_(terms_of(at), communicator, findings),
+        lost_(lost_of(world.rank(), at.victim,
+                      routing::NodeMap::of_sizes(support::node_sizes(world.size())))) {}
+
+  void run() {
+    for (int number = 0; number < kRoundsBefore + 1 + kRoundsAfter; ++number) {
+      findings_.set_context(fmt::format("round {}: ", number));
+      RoundOptions options;
+      const bool strikes = number == kRoundsBefore && world_.rank() == at_.victim;
+      options.check = !strikes;
+      options.on_stage = [&](Stage stage) {
+        if (strikes && stage == fault_named(at_.fault).stage) ::kill(::getpid(), at_.signal);
+      };
+      check(number, member_.run(make_round(terms_of(at_), number), options));
+    }
+  }
+
+ private:
+  void check(int number, const RoundResult& result) {
+    if (result.longest_half > kLongBefore) findings_.add("a half waited for its deadline");
+    const bool settled = number > kRoundsBefore + kRoundsAfter - kSettled;
+    if (number >= kRoundsBefore && !settled) return;
+    const RankSet expected = settled ? lost_ : RankSet{};
+    if (result.dispatch_missing == expected && result.combine_missing == expected) return;
+    findings_.add(fmt::format("missing: expected {}, seen {} and {}", text_of(expected),
+                              text_of(result.dispatch_missing), text_of(result.combine_missing)));
+  }
+
+  const Case& at_;
+  World& world_;
+  Findings& findings_;
+  Member member_;
+  RankSet lost_;
+};
+
+void body(const Case& at, World& world, Findings& findings) {
+  const std::unique_ptr<support::Place> place = support::gpu_place(world.rank(), seconds(20));
+  support::set_place(place.get());
+  const auto processes = world.all_gather(std::to_string(::getpid()));
+  if (!processes.ok()) return findings.add("all_gather: " + processes.status().to_string());
+  CommunicatorOptions options = options_of(terms_of(at));
+  support::place().adapt(options);
+  Result<Communicator> made = Communicator::create(world, shape_of(terms_of(at)), options);
+  if (!made) return findings.add("create: " + made.status().to_string());
+  Rounds(at, world, *made, findings).run();
+  // A frozen process would keep the test waiting.
+  const std::string& victim = (*processes)[static_cast<std::size_t>(at.victim)];
+  pid_t process = 0;
+  std::from_chars(victim.data(), victim.data() + victim.size(), process);
+  if (process > 0 && world.rank() == (at.victim + 1) % world.size()) ::kill(process, SIGKILL);
+  support::set_place(nullptr);
+}
+
+class GpusOnTwoNodes : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    ::setenv("SLUICE_TEST_NODE_SIZE", std::to_string(kNodeSize).c_str(), 1);
+    ::setenv("SLUICE_NETWORK", "tcp,net", 1);
+    // Ranks that share a GPU, or its simulation on few processors, are silent for longer than on machines of their own.
+    ::setenv("SLUICE_NETWORK_PATIENCE_MS", "3000", 1);
+  }
+};
+
+TEST_P(GpusOnTwoNodes, OthersGoOn) {
+  const Case at = GetParam();
+  support::RunOptions options;
+  options.watchdog = seconds(100);
+  options.leave = false;
+  const support::RunResult result = support::run_as_processes(
+      terms_of(at).ranks, [&](World& world, Findings& findings) { body(at, world, findings); },
+      options);
+  const std::string meant = fmt::format("rank {}: ended by signal {}", at.victim, SIGKILL);
+  bool struck = false;
+  for (const std::string& failure : result.failures) {
+    struck = struck || failure.starts_with(meant);
+    if (!failure.starts_with(meant)) ADD_FAILURE() << failure;
+  }
+  EXPECT_TRUE(struck);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Faults, GpusOnTwoNodes,
+    ::testing::Values(
+        Case{"KilledIdle", SIGKILL, "IdleBeforeDispatch", 0, Layout::expert_slab},
+        Case{"KilledSent", SIGKILL, "BetweenTheDispatchHalves", 3, Layout::expert_major},
+        Case{"KilledBetween", SIGKILL, "BetweenDispatchAndCombine", 1, Layout::rank_major},
+        Case{"FrozenIdle", SIGSTOP, "IdleBeforeDispatch", 2, Layout::expert_major},
+        Case{"FrozenSent", SIGSTOP, "BetweenTheDispatchHalves", 1, Layout::rank_major},
+        Case{"FrozenBetween", SIGSTOP, "BetweenDispatchAndCombine", 3, Layout::expert_slab}),
+    [](const ::testing::TestParamInfo<Case>& at) { return std::string(at.param.name); });
+
+}  // namespace
+}  // namespace sluice::faults
+
+int main(int argc, char** argv) {
+  return sluice::support::run_gpu_tests(argc, argv, sluice::support::gpu_count_before_forking);
+}

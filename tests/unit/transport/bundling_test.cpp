@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+//
+// Short chunks travel together: over the worst network, with one thread, so that a seed is a schedule.
+#include "transport/bundling.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <optional>
+
+#include "transport/memory_fabric.hpp"
+#include "unit/transport/talker.hpp"
+
+namespace sluice::transport {
+namespace {
+
+BundlingSettings settings_of(std::uint64_t seed) {
+  BundlingSettings settings;
+  const std::uint32_t longest[] = {0, 100, 700, 16000};
+  settings.chunk_bytes_max = longest[seed % 4];
+  settings.patience = std::chrono::nanoseconds(seed % 3 == 0 ? 2000 : 0);
+  return settings;
+}
+
+/// Ranks that talk to each other, one step of each after the other.
+struct Round {
+  Round(int ranks, int messages, const Adversity& adversity, const Load& load = {})
+      : fabric(ranks, adversity) {
+    for (int rank = 0; rank < ranks; ++rank) memory.emplace_back(Talker::memory_bytes(ranks, load));
+    for (int rank = 0; rank < ranks; ++rank) {
+      // What a rank bundles is its own affair.
+      auto endpoint =
+          BundlingEndpoint::over(fabric.endpoint(rank), rank, ranks,
+                                 settings_of(adversity.seed + static_cast<std::uint64_t>(rank)));
+      EXPECT_TRUE(endpoint.ok());
+      endpoints.push_back(std::move(endpoint).value());
+      auto& own = memory[static_cast<std::size_t>(rank)];
+      EXPECT_EQ(*endpoints.back()->add_region(own.data(), own.size()), 0);
+      talkers.emplace_back(*endpoints.back(), own, rank, ranks, messages, Scheme::per_message,
+                           /*idles=*/false, load);
+    }
+  }
+
+  bool run(int steps_max, const std::set<int>& silent = {}) {
+    for (int step = 0; step < steps_max; ++step) {
+      bool all = true;
+      for (int rank = 0; rank < static_cast<int>(talkers.size()); ++rank) {
+        if (silent.contains(rank)) continue;
+        all = talkers[static_cast<std::size_t>(rank)].step(silent) && all;
+      }
+      if (all) return true;
+    }
+    return false;
+  }
+  std::int64_t wrong() const {
+    std::int64_t sum = 0;
+    for (const Talker& talker : talkers) sum += talker.wrong();
+    return sum;
+  }
+
+  MemoryFabric fabric;
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+  std::vector<Talker> talkers;
+};
+
+TEST(Bundling, BringsEveryMessageWholeWithAThousandSeeds) {
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+    Adversity adversity;
+    adversity.seed = seed;
+    adversity.window = 4 + static_cast<int>(seed % 60);
+    // Many slots fill all places of a pair in both directions.
+    Load load;
+    load.slots = seed % 2 == 0 ? 3 : 16;
+    Round round(3, 40, adversity, load);
+    ASSERT_TRUE(round.run(400'000)) << "seed " << seed;
+    ASSERT_EQ(round.wrong(), 0) << "seed " << seed;
+    EXPECT_EQ(round.endpoints[0]->bytes_put(1), round.talkers[0].bytes_sent(1));
+  }
+}
+
+TEST(Bundling, TellsOfALostPeerAndTheOthersGoOn) {
+  for (const bool told : {true, false}) {
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+      Adversity adversity;
+      adversity.seed = seed;
+      Round round(3, 30, adversity);
+      round.run(static_cast<int>(seed) * 4);
+      round.fabric.cut_off(1, told);
+      ASSERT_TRUE(round.run(400'000, {1})) << "seed " << seed;
+      ASSERT_EQ(round.wrong(), 0) << "seed " << seed;
+    }
+  }
+}
+
+/// Counts what an endpoint is given.
+class Counting final : public Endpoint {
+ public:
+  Counting(std::unique_ptr<Endpoint> below, int& puts) : below_(std::move(below)), puts_(puts) {}
+  const Traits& traits() const noexcept override { return below_->traits(); }
+  Result<Region> add_region(std::byte* base, std::size_t bytes) override {
+    return below_->add_region(base, bytes);
+  }
+  Result<std::string> introduction() override { return below_->introduction(); }
+  Status connect(int peer, std::string_view text) override { return below_->connect(peer, text); }
+  Posted put(const Chunk& chunk) override {
+    const Posted posted = below_->put(chunk);
+    puts_ += posted == Posted::yes ? 1 : 0;
+    return posted;
+  }
+  std::size_t poll(std::span<Event> events) override { return below_->poll(events); }
+  void took(int peer, int chunks) override { below_->took(peer, chunks); }
+  void abandon(int peer) override { below_->abandon(peer); }
+  void idle(std::chrono::nanoseconds at_most) override { below_->idle(at_most); }
+  void wake() noexcept override { below_->wake(); }
+  std::uint64_t bytes_put(int peer) const noexcept override { return below_->bytes_put(peer); }
+
+ private:
+  std::unique_ptr<Endpoint> below_;
+  int& puts_;
+};
+
+/// Two ranks, one of which puts.
+struct Pair {
+  explicit Pair(const BundlingSettings& settings) : fabric(2, calm()) {
+    for (int rank = 0; rank < 2; ++rank) {
+      ends.push_back(BundlingEndpoint::over(std::make_unique<Counting>(fabric.endpoint(rank), puts),
+                                            rank, 2, settings)
+                         .value());
+      auto& own = memory[static_cast<std::size_t>(rank)];
+      own.assign(100'000, std::byte{0});
+      EXPECT_TRUE(ends.back()->add_region(own.data(), own.size()).ok());
+    }
+    for (std::size_t i = 0; i < memory[0].size(); ++i) memory[0][i] = static_cast<std::byte>(i * 7);
+  }
+  static Adversity calm() {
+    Adversity adversity;
+    adversity.reorder = adversity.delay = adversity.refusal = 0;
+    return adversity;
+  }
+  static Chunk chunk(std::uint64_t offset, std::uint32_t bytes, std::uint32_t immediate) {
+    return {1, 0, offset, 0, offset, bytes, immediate, immediate};
+  }
+  std::vector<std::uint32_t> arrived() {
+    std::vector<std::uint32_t> all;
+    std::array<Event, 16> events;
+    for (int turn = 0; turn < 20; ++turn) {
+      (void)ends[0]->poll(events);
+      const std::size_t count = ends[1]->poll(events);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (events[i].kind == Event::Kind::arrived) all.push_back(events[i].immediate);
+      }
+    }
+    return all;
+  }
+
+  int puts = 0;
+  MemoryFabric fabric;
+  std::array<std::vector<std::byte>, 2> memory;
+  std::vector<std::unique_ptr<Endpoint>> ends;
+};
+
+TEST(Bundling, WhatIsPutBetweenTwoPollsIsOnePut) {
+  Pair pair({16000, std::chrono::nanoseconds(0)});
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(i * 3000, 1 + i * 600, i)), Posted::yes);
+  }
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 5)), Posted::yes);
+  EXPECT_EQ(pair.puts, 0);
+  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(pair.puts, 1);
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    const std::size_t at = i * 3000;
+    EXPECT_EQ(std::memcmp(&pair.memory[0][at], &pair.memory[1][at], 1 + i * 600), 0);
+    EXPECT_EQ(pair.memory[1][at + 1 + i * 600], std::byte{0});
+  }
+}
+
+TEST(Bundling, LongChunksGoByThemselves) {
+  Pair pair({1000, std::chrono::nanoseconds(0)});
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 1001, 0)), Posted::yes);
+  EXPECT_EQ(pair.puts, 1);
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 1000, 1)), Posted::yes);
+  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1}));
+  EXPECT_EQ(pair.puts, 2);
+  EXPECT_EQ(std::memcmp(&pair.memory[0][0], &pair.memory[1][0], 1001), 0);
+  EXPECT_EQ(std::memcmp(&pair.memory[0][2000], &pair.memory[1][2000], 1000), 0);
+}
+
+// The last signs of a rank that ends.
+TEST(Bundling, WhatWaitsIsPutAtTheEnd) {
+  Pair pair({16000, std::chrono::hours(1)});
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 3)), Posted::yes);
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 4)), Posted::yes);
+  EXPECT_TRUE(pair.arrived().empty());
+  pair.ends[0] = nullptr;
+  EXPECT_EQ(pair.puts, 1);
+}
+
+TEST(Bundling, TooManyRanks) {
+  MemoryFabric fabric(1, {});
+  const auto endpoint = BundlingEndpoint::over(fabric.endpoint(0), 0, 1025, {});
+  ASSERT_FALSE(endpoint.ok());
+  EXPECT_EQ(endpoint.status().message(), "between nodes: 1025 ranks, expected at most 1024");
+}
+
+}  // namespace
+}  // namespace sluice::transport
