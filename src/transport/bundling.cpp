@@ -17,7 +17,7 @@ namespace {
 /// Its own, before the caller's.
 constexpr Region kBundleRegion = 0;
 // Slots of immediates that no caller uses: kTellSlot of a source, or one of its places.
-constexpr int kSlotsOfSource = 16;
+constexpr int kSlotsOfSource = Signal::kOwnSlotsOfSource;
 constexpr int kTellSlot = kSlotsOfSource - 1;
 static_assert(BundlingEndpoint::kBundles < kTellSlot);
 // Contexts of its own chunks.
@@ -199,7 +199,7 @@ void BundlingEndpoint::tell_emptied(int source) {
   if (peer.gone || peer.emptied - peer.told < kBundles / 2) return;
   Chunk chunk;
   chunk.peer = source;
-  chunk.immediate = immediate_of(rank_, kTellSlot, peer.emptied % kCountModulus);
+  chunk.immediate = immediate_of(rank_, kTellSlot, peer.emptied);
   chunk.context = context_of(kNoPlace);
   const Posted posted = below_->put(chunk);
   if (posted == Posted::yes) peer.told = peer.emptied;

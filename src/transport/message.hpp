@@ -18,9 +18,10 @@ struct Signal {
   static constexpr int kSlotsMax = 1 << kSlotBits;
   static constexpr int kChunksMax = 1 << kChunksBits;
   static constexpr std::uint32_t kUses = 16;
-  /// From here on slots are the transport's own (bundling.hpp): 16 for each of at most 1024 sources.
+  /// From here on slots are the transport's own (bundling.hpp): so many for each of so many sources at most.
   static constexpr int kSourcesMax = 1024;
-  static constexpr int kOwnSlots = kSlotsMax - kSourcesMax * 16;
+  static constexpr int kOwnSlotsOfSource = 16;
+  static constexpr int kOwnSlots = kSlotsMax - kSourcesMax * kOwnSlotsOfSource;
 
   int slot = 0;
   int chunks = 1;         ///< Of the whole message.

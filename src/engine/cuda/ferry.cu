@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "engine/cuda/ferry.hpp"
 
-#include <algorithm>
-
 #include "engine/cuda/operation.cuh"
 
 /// What an operation's kernels wait for comes in packets that say by themselves what they are, in

@@ -34,8 +34,12 @@ struct alignas(16) FerryItem {
   SLUICE_INLINE static constexpr std::uint32_t turn(std::uint64_t number) {
     return static_cast<std::uint32_t>(number / kFerryRing + 1) & 0xffffffU;
   }
-  static constexpr std::uint64_t mark(std::uint64_t number, int source, std::uint32_t what) {
-    return std::uint64_t{turn(number) << 8 | static_cast<std::uint32_t>(source) << 4 | what} << 32;
+  // Parts of the mark, as bits of `high`.
+  static constexpr std::uint64_t turn_bits(std::uint64_t number) {
+    return std::uint64_t{turn(number)} << 40;
+  }
+  static constexpr std::uint64_t label_bits(int source, std::uint32_t what) {
+    return std::uint64_t{static_cast<std::uint32_t>(source) << 4 | what} << 32;
   }
 };
 static_assert(sizeof(FerryItem) == 16 && kPeersMax <= 16);

@@ -49,7 +49,7 @@ void Ferry::tell(std::size_t to, std::uint64_t word, int source) {
 }
 
 void Ferry::add(FerryItem item, int source, std::uint32_t what) {
-  item.high |= std::uint64_t{static_cast<std::uint32_t>(source) << 4 | what} << 32;
+  item.high |= FerryItem::label_bits(source, what);
   waiting_.push_back(item);
 }
 
@@ -63,7 +63,7 @@ void Ferry::push(FerryItem item) {
   const std::uint64_t number = pushed_ / kBlocks;
   auto* const at = reinterpret_cast<FerryItem*>(port_.host + port_.rings) + ring * kFerryRing +
                    number % kFerryRing;
-  item.high |= std::uint64_t{FerryItem::turn(number)} << 40;
+  item.high |= FerryItem::turn_bits(number);
   HostAccess::store_relaxed(at->low, item.low);
   HostAccess::store_release(at->high, item.high);  // Pairs with the load in await_items().
   ++pushed_;

@@ -2,7 +2,6 @@
 #include "engine/cuda/node_link.hpp"
 
 #include <cuda_runtime_api.h>
-
 #include <sched.h>
 
 #include <algorithm>
@@ -112,9 +111,8 @@ void warn_of_one_processor(int rank) {
   CPU_ZERO(&own);
   if (sched_getaffinity(0, sizeof(own), &own) != 0 || CPU_COUNT(&own) > 1) return;
   base::log_warn(
-      "rank {}: bound to one processor, which its progress thread shares with the caller: "
-      "operations across nodes "
-      "may take milliseconds; expected two processors or more",
+      "rank {}: bound to one processor, which its progress thread shares with the caller: expected "
+      "two or more, else operations across nodes may take milliseconds",
       rank);
 }
 

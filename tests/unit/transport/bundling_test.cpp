@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "transport/memory_fabric.hpp"
-#include "unit/transport/talker.hpp"
+#include "unit/transport/round.hpp"
 
 namespace sluice::transport {
 namespace {
@@ -23,46 +23,16 @@ BundlingSettings settings_of(std::uint64_t seed) {
   return settings;
 }
 
-/// Ranks that talk to each other, one step of each after the other.
-struct Round {
-  Round(int ranks, int messages, const Adversity& adversity, const Load& load = {})
-      : fabric(ranks, adversity) {
-    for (int rank = 0; rank < ranks; ++rank) memory.emplace_back(Talker::memory_bytes(ranks, load));
-    for (int rank = 0; rank < ranks; ++rank) {
-      // What a rank bundles is its own affair.
-      auto endpoint =
-          BundlingEndpoint::over(fabric.endpoint(rank), rank, ranks,
-                                 settings_of(adversity.seed + static_cast<std::uint64_t>(rank)));
-      EXPECT_TRUE(endpoint.ok());
-      endpoints.push_back(std::move(endpoint).value());
-      auto& own = memory[static_cast<std::size_t>(rank)];
-      EXPECT_EQ(*endpoints.back()->add_region(own.data(), own.size()), 0);
-      talkers.emplace_back(*endpoints.back(), own, rank, ranks, messages, Scheme::per_message,
-                           /*idles=*/false, load);
-    }
-  }
-
-  bool run(int steps_max, const std::set<int>& silent = {}) {
-    for (int step = 0; step < steps_max; ++step) {
-      bool all = true;
-      for (int rank = 0; rank < static_cast<int>(talkers.size()); ++rank) {
-        if (silent.contains(rank)) continue;
-        all = talkers[static_cast<std::size_t>(rank)].step(silent) && all;
-      }
-      if (all) return true;
-    }
-    return false;
-  }
-  std::int64_t wrong() const {
-    std::int64_t sum = 0;
-    for (const Talker& talker : talkers) sum += talker.wrong();
-    return sum;
-  }
-
-  MemoryFabric fabric;
-  std::vector<std::vector<std::byte>> memory;
-  std::vector<std::unique_ptr<Endpoint>> endpoints;
-  std::vector<Talker> talkers;
+/// Ranks of which each bundles as it likes.
+class BundlingRound : public Round {
+ public:
+  BundlingRound(int ranks, int messages, const Adversity& adversity, const Load& load = {})
+      : Round(ranks, messages, adversity, Scheme::per_message, load,
+              [&](int rank, std::unique_ptr<Endpoint> below) {
+                const std::uint64_t seed = adversity.seed + static_cast<std::uint64_t>(rank);
+                return BundlingEndpoint::over(std::move(below), rank, ranks, settings_of(seed))
+                    .value();
+              }) {}
 };
 
 TEST(Bundling, BringsEveryMessageWholeWithAThousandSeeds) {
@@ -73,10 +43,10 @@ TEST(Bundling, BringsEveryMessageWholeWithAThousandSeeds) {
     // Many slots fill all places of a pair in both directions.
     Load load;
     load.slots = seed % 2 == 0 ? 3 : 16;
-    Round round(3, 40, adversity, load);
+    BundlingRound round(3, 40, adversity, load);
     ASSERT_TRUE(round.run(400'000)) << "seed " << seed;
     ASSERT_EQ(round.wrong(), 0) << "seed " << seed;
-    EXPECT_EQ(round.endpoints[0]->bytes_put(1), round.talkers[0].bytes_sent(1));
+    EXPECT_EQ(round.endpoint(0).bytes_put(1), round.talker(0).bytes_sent(1));
   }
 }
 
@@ -85,9 +55,9 @@ TEST(Bundling, TellsOfALostPeerAndTheOthersGoOn) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
       Adversity adversity;
       adversity.seed = seed;
-      Round round(3, 30, adversity);
+      BundlingRound round(3, 30, adversity);
       round.run(static_cast<int>(seed) * 4);
-      round.fabric.cut_off(1, told);
+      round.fabric().cut_off(1, told);
       ASSERT_TRUE(round.run(400'000, {1})) << "seed " << seed;
       ASSERT_EQ(round.wrong(), 0) << "seed " << seed;
     }

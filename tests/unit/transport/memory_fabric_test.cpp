@@ -8,53 +8,10 @@
 
 #include <array>
 
-#include "unit/transport/talker.hpp"
+#include "unit/transport/round.hpp"
 
 namespace sluice::transport {
 namespace {
-
-/// Ranks that talk to each other, one step of each after the other.
-class Round {
- public:
-  Round(int ranks, int messages, const Adversity& adversity, Scheme scheme)
-      : fabric_(ranks, adversity) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      memory_.emplace_back(Talker::memory_bytes(ranks));
-    }
-    for (int rank = 0; rank < ranks; ++rank) {
-      endpoints_.push_back(fabric_.endpoint(rank));
-      auto& memory = memory_[static_cast<std::size_t>(rank)];
-      EXPECT_TRUE(endpoints_.back()->add_region(memory.data(), memory.size()).ok());
-      talkers_.emplace_back(*endpoints_.back(), memory, rank, ranks, messages, scheme);
-    }
-  }
-
-  MemoryFabric& fabric() { return fabric_; }
-  Talker& talker(int rank) { return talkers_[static_cast<std::size_t>(rank)]; }
-
-  bool run(int steps_max, const std::set<int>& silent = {}) {
-    for (int step = 0; step < steps_max; ++step) {
-      bool all = true;
-      for (int rank = 0; rank < static_cast<int>(talkers_.size()); ++rank) {
-        if (silent.contains(rank)) continue;
-        all = talker(rank).step(silent) && all;
-      }
-      if (all) return true;
-    }
-    return false;
-  }
-  std::int64_t wrong() const {
-    std::int64_t sum = 0;
-    for (const Talker& talker : talkers_) sum += talker.wrong();
-    return sum;
-  }
-
- private:
-  MemoryFabric fabric_;
-  std::vector<std::vector<std::byte>> memory_;
-  std::vector<std::unique_ptr<Endpoint>> endpoints_;
-  std::vector<Talker> talkers_;
-};
 
 constexpr int kStepsMax = 200'000;
 
