@@ -5,16 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <limits>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "base/background_thread.hpp"
 #include "base/deadline.hpp"
 #include "codec/row_kernels.hpp"
 #include "engine/cuda/arguments.hpp"
@@ -26,12 +23,12 @@
 #include "engine/cuda/resources.hpp"
 #include "engine/cuda/statistics.hpp"
 #include "engine/cuda/stream_order.hpp"
+#include "engine/cuda/watch.hpp"
 #include "engine/receive_buffers.hpp"
 #include "engine/registered_rows.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
 #include "memory/region_allocator.hpp"
-#include "protocol/host_access.hpp"
 #include "relay/relay.hpp"
 
 namespace sluice::engine::cuda {
@@ -39,94 +36,6 @@ namespace {
 
 using memory::cuda_status;
 using memory::DeviceGuard;
-
-/// What the host tells kernels that wait long, and their peers of them: who has died, and who lives.
-class Watch {
- public:
-  /// relay: null on one node.
-  Watch(std::shared_ptr<bootstrap::Group> group, const relay::Relay* relay, Board* board)
-      : group_(std::move(group)), relay_(relay), board_(board) {
-    thread_ = base::start_background_thread([this] { run(); });
-  }
-  ~Watch() {
-    stop_.store(true);
-    thread_.join();
-  }
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
-
- private:
-  /// The last sign of life of a peer, and when it was seen.
-  struct Heard {
-    std::uint64_t beats = 0;
-    std::int64_t at_ns = 0;
-  };
-
-  void run() {
-    std::uint64_t waits = 0;
-    std::vector<Heard> heard(static_cast<std::size_t>(group_->size()));
-    while (!stop_.load()) {
-      // Pairs with the store in look_up().
-      const std::uint64_t now_waits = std::atomic_ref<std::uint64_t>(board_->waits).load();
-      if (now_waits != waits) group_->control(group_->rank()).beat();
-      waits = now_waits;
-      std::uint32_t gone = 0;
-      for (int rank = 0; rank < group_->size(); ++rank) {
-        if (rank == group_->rank()) continue;
-        if (is_gone(rank)) gone |= 1U << rank;
-        listen(rank, heard[static_cast<std::size_t>(rank)]);
-      }
-      // Pairs with the load in look_up().
-      std::atomic_ref<std::uint32_t>(board_->gone).store(gone);
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-  }
-  bool elsewhere(int rank) const noexcept {
-    return relay_ != nullptr && !group_->nodes().together(rank, group_->rank());
-  }
-  bool is_gone(int rank) const noexcept {
-    if (group_->is_dead(rank)) return true;
-    if (relay_ == nullptr) return false;
-    // It is silent, or cut off, or has given this rank up.
-    const relay::Site& site = relay_->site();
-    if (says(site.window.gone(rank)) || says(site.window.accusation(rank))) return true;
-    if (!elsewhere(rank)) return false;
-    // What it sends is passed on here by one that is gone. Pairs with the last store of Relay::Thread::run.
-    const int forwarder = site.nodes.rail_peer(rank, site.own_node());
-    return forwarder != site.rank &&
-           (group_->is_dead(forwarder) || says(site.window.gone(forwarder)) ||
-            protocol::HostAccess::load_acquire(*site.at<const std::uint64_t>(
-                forwarder, site.layout(forwarder).closed())) == relay::kRelayEnded);
-  }
-  /// Pairs with add_bits in Presence::give_up, and with protocol::accuse in Presence::take.
-  bool says(std::size_t offset) const noexcept {
-    const relay::Site& site = relay_->site();
-    return protocol::HostAccess::load_acquire(*site.at<const std::uint64_t>(site.rank, offset)) !=
-           0;
-  }
-  std::uint64_t beats_of(int rank) const noexcept {
-    if (!elsewhere(rank)) return group_->control(rank).beats.load(std::memory_order_relaxed);
-    // Pairs with the store in Presence::count_up.
-    const relay::Site& site = relay_->site();
-    return protocol::HostAccess::load_acquire(
-        *site.at<const std::uint64_t>(site.rank, site.window.beats(rank)));
-  }
-  void listen(int rank, Heard& heard) {
-    const std::int64_t now_ns = base::now_ns();
-    const std::uint64_t beats = beats_of(rank);
-    if (beats != heard.beats || heard.at_ns == 0) heard = {beats, now_ns};
-    const std::int64_t silent_ms = (now_ns - heard.at_ns) / 1'000'000;
-    // Pairs with the load in is_overdue().
-    std::atomic_ref<std::uint32_t>(board_->silent_ms[rank])
-        .store(static_cast<std::uint32_t>(std::min<std::int64_t>(silent_ms, INT32_MAX)));
-  }
-
-  std::shared_ptr<bootstrap::Group> group_;
-  const relay::Relay* relay_;
-  Board* board_;
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
 
 /// An operation between its halves.
 template <typename Args, typename Request>

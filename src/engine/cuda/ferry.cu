@@ -59,7 +59,7 @@ __device__ __forceinline__ int await_items(const FerryArgs& f, std::uint64_t num
   const std::uint64_t own = number + static_cast<std::uint64_t>(lane);
   const std::uint64_t since = now_ns();
   for (;;) {
-    // Pairs with the store in Ferry::push().
+    // Pairs with the store in Ferry::push(); the fence is ferry_kernel's.
     item = load_packet(&ring[own % kFerryRing]);
     const std::uint32_t missing = __ballot_sync(~0U, item.w >> 8 != FerryItem::turn(own));
     if (missing == 0) return 32;
@@ -88,6 +88,9 @@ __global__ void __launch_bounds__(kFerryThreads, 2)
       const int count = await_items(f, number, began, item, lane);
       items[lane] = item;
       if (lane == 0) there = count;
+      // What the items speak of is read after them: with the loads of the marks this acquires. (Loads that acquire
+      // would empty the L1 at every look.)
+      fence_system();
     }
     __syncthreads();
     const int count = there;
