@@ -27,6 +27,15 @@ enum class Role : std::uint8_t {
   gemm,          ///< A GEMM, alone and between the halves of our operations; the last one.
 };
 
+/// See Statistics.
+struct NetworkUse {
+  std::vector<std::int64_t> bytes;  ///< Put to every rank, [R].
+  std::int64_t first_put_ns = 0;
+  std::int64_t last_arrival_ns = 0;
+
+  bool operator==(const NetworkUse&) const = default;
+};
+
 /// Something that is timed: Sluice, its peer, or a lower bound. The timing loop knows nothing else.
 class Contestant {
  public:
@@ -47,8 +56,8 @@ class Contestant {
   /// Between warm-up and the timed iterations.
   virtual void start_counting() {}
   virtual Traffic traffic() const { return {}; }
-  /// On several nodes: bytes that this rank has put to every rank [R] by now.
-  virtual std::vector<std::int64_t> network_bytes() const { return {}; }
+  /// On several nodes: what this rank has done with the network by now.
+  virtual NetworkUse network_use() const { return {}; }
   /// Poisons the outputs, runs a pair, and returns how many values are wrong. Collective.
   virtual Result<std::int64_t> check(int set) = 0;
   /// Runs `rounds` more pairs with phases recorded and writes them to `path`, if it can. Collective.

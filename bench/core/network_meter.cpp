@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <thread>
@@ -17,21 +18,21 @@ namespace {
 
 /// Round trips of one sample.
 constexpr int kRoundTrips = 16;
-/// What a progress thread may be late with its counter, after the peer has got all of the operation.
+/// What a progress thread may be late with its counters, after the peer has got all of the operation.
 constexpr std::chrono::milliseconds kCounterLag(5);
 
 Status passed(const Result<std::int64_t>& gate) {
   return gate ? Status() : gate.status();
 }
 
-/// Bytes put to every rank by now, when nothing is under way.
-std::vector<std::int64_t> settled_bytes(const Contestant& contestant) {
-  std::vector<std::int64_t> bytes = contestant.network_bytes();
+/// By now, when nothing is under way.
+NetworkUse settled(const Contestant& contestant) {
+  NetworkUse use = contestant.network_use();
   for (;;) {
     std::this_thread::sleep_for(kCounterLag);
-    std::vector<std::int64_t> again = contestant.network_bytes();
-    if (again == bytes) return bytes;
-    bytes = std::move(again);
+    NetworkUse again = contestant.network_use();
+    if (again == use) return use;
+    use = std::move(again);
   }
 }
 
@@ -71,24 +72,41 @@ Status NetworkMeter::look_around(World& world) {
   return {};
 }
 
-Status NetworkMeter::count_bytes(Board& board, Contestant& contestant, Progress& progress) {
-  const NetworkNumbers numbers(board, case_);
-  for (int set = 0; set < case_.sets; ++set) {
-    progress.tick("counting", set, case_.sets);
+Status NetworkMeter::watch(Board& board, Contestant& contestant, Progress& progress) {
+  const int turns = std::max(case_.sets, NetworkNumbers::rounds(case_));
+  for (int turn = 0; turn < turns; ++turn) {
+    progress.tick("watching the network", turn, turns);
     for (const int operation : {kDispatch, kCombine}) {
-      const std::vector<std::int64_t> before = settled_bytes(contestant);
-      if (Status status = passed(board.pass(Board::sleep)); !status) return status;
-      if (Status status = contestant.run(operation, set); !status) return status;
-      // What all have got has been put.
-      if (Status status = passed(board.pass(Board::sleep)); !status) return status;
-      const std::vector<std::int64_t> after = settled_bytes(contestant);
-      const std::span<double> mean = numbers.bytes_put(board.rank(), operation);
-      for (std::size_t peer = 0; peer < mean.size(); ++peer) {
-        mean[peer] += static_cast<double>(after[peer] - before[peer]) / case_.sets;
-      }
+      if (Status status = watch_one(board, contestant, operation, turn); !status) return status;
     }
   }
   return passed(board.pass());
+}
+
+Status NetworkMeter::watch_one(Board& board, Contestant& contestant, int operation, int turn) {
+  const NetworkNumbers numbers(board, case_);
+  const NetworkUse before = settled(contestant);
+  const Result<std::int64_t> start_ns = board.pass();
+  if (!start_ns) return start_ns.status();
+  if (Status status = contestant.run(operation, turn % case_.sets); !status) return status;
+  // What all have got has been put.
+  if (Status status = passed(board.pass(Board::sleep)); !status) return status;
+  const NetworkUse after = settled(contestant);
+  if (turn < case_.sets) {
+    const std::span<double> mean = numbers.bytes_put(board.rank(), operation);
+    for (std::size_t peer = 0; peer < mean.size(); ++peer) {
+      mean[peer] += static_cast<double>(after.bytes[peer] - before.bytes[peer]) / case_.sets;
+    }
+  }
+  if (turn < NetworkNumbers::rounds(case_)) {
+    const auto i = static_cast<std::size_t>(turn);
+    const auto us = [&](std::int64_t time_ns) {
+      return static_cast<double>(time_ns - *start_ns) * 1e-3;
+    };
+    numbers.first_put(board.rank(), operation)[i] = us(after.first_put_ns);
+    numbers.last_arrival(board.rank(), operation)[i] = us(after.last_arrival_ns);
+  }
+  return {};
 }
 
 std::vector<std::uint64_t> NetworkMeter::bytes_of(const NetworkNumbers& numbers, int from,

@@ -24,9 +24,10 @@ class NetworkMeter {
   static Result<std::unique_ptr<NetworkMeter>> open(World& world, const Case& bench_case,
                                                     Place& place);
 
-  /// Runs dispatch and combine once on every data set, untimed, and counts.
-  Status count_bytes(Board& board, Contestant& contestant, Progress& progress);
-  /// Times the rounds [first, end) of the raw network. After count_bytes.
+  /// Runs dispatch and combine, one by one, and sees what the network has of them: bytes, of every data set
+  /// once, and times.
+  Status watch(Board& board, Contestant& contestant, Progress& progress);
+  /// Times the rounds [first, end) of the raw network. After watch.
   Status measure(Board& board, int first, int end, Progress& progress);
 
   const transport::Traits& traits() const noexcept { return raw_->traits(); }
@@ -47,6 +48,7 @@ class NetworkMeter {
 
   NetworkMeter(std::unique_ptr<RawNetwork> raw, const Case& bench_case);
   Status look_around(World& world);
+  Status watch_one(Board& board, Contestant& contestant, int operation, int turn);
   /// What `from` puts to every rank.
   std::vector<std::uint64_t> bytes_of(const NetworkNumbers& numbers, int from,
                                       RawSeries series) const;

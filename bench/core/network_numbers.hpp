@@ -25,12 +25,13 @@ enum class RawSeries : std::uint8_t {
 inline constexpr int kRawSeries = 7;
 
 /// Where numbers about the network lie on the board: bytes that a rank puts to every rank in a dispatch and
-/// in a combine, and its samples of the raw network, in microseconds.
+/// in a combine, when its first put and last arrival were in each of so many, and its samples of the raw
+/// network. Times are microseconds behind a common start.
 class NetworkNumbers {
  public:
   /// What Board::Form::network has to be.
   static int count(const Case& bench_case) noexcept {
-    return 2 * bench_case.ranks + kRawSeries * rounds(bench_case);
+    return 2 * bench_case.ranks + (kRawSeries + kTimes) * rounds(bench_case);
   }
   /// Samples of a series. Enough for a median, and no longer than what the benchmark is for.
   static int rounds(const Case& bench_case) noexcept { return std::min(bench_case.iterations, 40); }
@@ -45,11 +46,24 @@ class NetworkNumbers {
     return board_.network(rank).subspan(static_cast<std::size_t>(operation) * ranks_, ranks_);
   }
   std::span<double> samples(int rank, RawSeries series) const noexcept {
-    return board_.network(rank).subspan(2 * ranks_ + static_cast<std::size_t>(series) * rounds_,
-                                        rounds_);
+    return rows(rank, static_cast<std::size_t>(series));
+  }
+  /// Of rounds of `operation`. Not above 0: nothing was put, or has arrived.
+  std::span<double> first_put(int rank, int operation) const noexcept {
+    return rows(rank, kRawSeries + 2 * static_cast<std::size_t>(operation));
+  }
+  std::span<double> last_arrival(int rank, int operation) const noexcept {
+    return rows(rank, kRawSeries + 2 * static_cast<std::size_t>(operation) + 1);
   }
 
  private:
+  /// First put and last arrival of a dispatch and of a combine.
+  static constexpr int kTimes = 4;
+
+  std::span<double> rows(int rank, std::size_t row) const noexcept {
+    return board_.network(rank).subspan(2 * ranks_ + row * rounds_, rounds_);
+  }
+
   const Board& board_;
   std::size_t ranks_;
   std::size_t rounds_;

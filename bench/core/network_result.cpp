@@ -20,6 +20,22 @@ double routes_between_nodes(const Workload& workload) {
   });
 }
 
+/// Median, over rounds, of the time from any rank's first put until any rank's last arrival.
+double network_us(const NetworkNumbers& numbers, const Case& bench_case, int operation) {
+  std::vector<double> rounds;
+  for (int i = 0; i < NetworkNumbers::rounds(bench_case); ++i) {
+    double first = 0.0;
+    double last = 0.0;
+    for (int rank = 0; rank < bench_case.ranks; ++rank) {
+      const double put = numbers.first_put(rank, operation)[static_cast<std::size_t>(i)];
+      if (put > 0.0 && (first == 0.0 || put < first)) first = put;
+      last = std::max(last, numbers.last_arrival(rank, operation)[static_cast<std::size_t>(i)]);
+    }
+    rounds.push_back(std::max(last - first, 0.0));
+  }
+  return Summary::of(std::move(rounds)).p50;
+}
+
 /// Bytes from rank to rank.
 class Matrix {
  public:
@@ -114,6 +130,9 @@ NetworkResult NetworkResult::of(const Board& board, const Workload& workload,
   dispatch.puts_us = result.raw(RawSeries::dispatch_bytes).p50;
   combine.puts_us = result.raw(RawSeries::combine_bytes).p50;
   pair.puts_us = dispatch.puts_us + combine.puts_us;
+  dispatch.network_us = network_us(numbers, bench_case, kDispatch);
+  combine.network_us = network_us(numbers, bench_case, kCombine);
+  pair.network_us = dispatch.network_us + combine.network_us;
   const double routes = routes_between_nodes(workload);
   dispatch.naive_bytes = routes * static_cast<double>(result.record_bytes);
   combine.naive_bytes =
@@ -127,6 +146,12 @@ NetworkResult NetworkResult::of(const Board& board, const Workload& workload,
 double NetworkResult::share_of_stream(int operation) const noexcept {
   return ratio(operations[static_cast<std::size_t>(operation)].gigabytes_per_second(),
                stream.gigabytes_per_second());
+}
+
+double NetworkResult::network_share_of_stream(int operation) const noexcept {
+  NetworkOperation alone = operations[static_cast<std::size_t>(operation)];
+  alone.us = alone.network_us;
+  return ratio(alone.gigabytes_per_second(), stream.gigabytes_per_second());
 }
 
 double NetworkResult::times_puts(int operation) const noexcept {

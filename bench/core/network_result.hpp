@@ -24,6 +24,7 @@ struct NetworkOperation {
   double naive_bytes = 0.0;         ///< Of one row for each route to another node.
   double us = 0.0;                  ///< Median of the whole operation.
   double puts_us = 0.0;             ///< Median of raw puts of as many bytes.
+  double network_us = 0.0;          ///< Median from the first put to the last arrival.
   double one_ways = 1.0;            ///< Times that it has to cross the network.
   double staged_out_bytes = 0.0;    ///< Of one rank: what it puts, and what is put to it.
   double staged_in_bytes = 0.0;
@@ -53,8 +54,9 @@ struct NetworkResult {
   const Summary& raw(RawSeries series) const noexcept {
     return raw_us[static_cast<std::size_t>(series)];
   }
-  /// What the whole operation reaches of the bandwidth of raw puts.
+  /// What the whole operation, or its time on the network alone, reaches of the bandwidth of raw puts.
   double share_of_stream(int operation) const noexcept;
+  double network_share_of_stream(int operation) const noexcept;
   /// How often raw puts of its bytes fit into its time, and how often one record's way.
   double times_puts(int operation) const noexcept;
   double times_one_way(int operation) const noexcept;

@@ -73,7 +73,7 @@ Status write_profiles(Board& board, const Contestants& contestants, const RunSet
 Status measure_on_nodes(Board& board, const Case& bench_case, const Contestants& contestants,
                         Progress& progress, NetworkMeter& network, decltype(&measure) measured) {
   const int rounds = NetworkNumbers::rounds(bench_case);
-  if (Status status = network.count_bytes(board, *contestants.front(), progress); !status) {
+  if (Status status = network.watch(board, *contestants.front(), progress); !status) {
     return status;
   }
   if (Status status = network.measure(board, 0, rounds / 2, progress); !status) return status;

@@ -319,8 +319,9 @@ Traffic SluiceContestant::traffic() const {
       mean(now.combine_wire_bytes - counted_.combine_wire_bytes, now.combines - counted_.combines)};
 }
 
-std::vector<std::int64_t> SluiceContestant::network_bytes() const {
-  return communicator_.statistics().network_bytes;
+NetworkUse SluiceContestant::network_use() const {
+  Statistics now = communicator_.statistics();
+  return {std::move(now.network_bytes), now.network_first_put_ns, now.network_last_arrival_ns};
 }
 
 RowsView SluiceContestant::rows_view() const {

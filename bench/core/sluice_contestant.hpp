@@ -27,7 +27,7 @@ class SluiceContestant final : public QueuedContestant {
   Status run(int operation, int set) override;
   void start_counting() override;
   Traffic traffic() const override;
-  std::vector<std::int64_t> network_bytes() const override;
+  NetworkUse network_use() const override;
   Status settle() override;
   using QueuedContestant::check;
   Result<std::int64_t> check(int set, const Submit& submit) override;

@@ -57,7 +57,7 @@ class Launched final : public Contestant {
   std::vector<std::string> operations() const override { return contestant_->operations(); }
   void start_counting() override { contestant_->start_counting(); }
   Traffic traffic() const override { return contestant_->traffic(); }
-  std::vector<std::int64_t> network_bytes() const override { return contestant_->network_bytes(); }
+  NetworkUse network_use() const override { return contestant_->network_use(); }
 
   Status run(int operation, int set) override {
     Status status = contestant_->run(operation, set);

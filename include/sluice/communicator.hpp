@@ -201,6 +201,11 @@ struct Statistics {
   /// [R], several nodes: bytes that this rank has put to each rank of another node: heads, rows,
   /// metadata of answers; signs and credits count as none. 0 for those of its own. Else empty.
   std::vector<std::int64_t> network_bytes;
+  /// Several nodes: when this rank handed the first bytes of the newest operation to the network, and when
+  /// the newest bytes of any arrived here, in nanoseconds of the host's steady clock; 0: never. From the
+  /// first of the one to the last of the other, over all ranks, an operation that runs alone takes the network.
+  std::int64_t network_first_put_ns = 0;
+  std::int64_t network_last_arrival_ns = 0;
   /// The reports of all operations: sums, and unions of sets.
   Report dispatch_reports;
   Report combine_reports;

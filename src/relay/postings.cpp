@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/deadline.hpp"
 #include "protocol/host_access.hpp"
 #include "transport/message.hpp"
 
@@ -13,8 +14,6 @@ namespace {
 constexpr std::uint64_t kChunkBytes = std::uint64_t{512} << 10;
 // Bytes to one peer, before the next one's turn.
 constexpr std::uint64_t kTurnBytes = 4 * kChunkBytes;
-// The context of chunks that nobody waits for.
-constexpr std::uint64_t kNoAccount = ~std::uint64_t{0};
 
 template <typename Entry>
 void forget_posted(std::vector<Entry>& queue, std::size_t& posted) noexcept {
@@ -138,23 +137,32 @@ bool Postings::post_chunks(int peer, To& queue) {
   const std::size_t before = queue.posted;
   const std::uint64_t turn_end = queue.bytes + kTurnBytes;
   while (queue.posted < queue.chunks.size() && queue.bytes < turn_end) {
-    const transport::Posted posted = endpoint_.put(queue.chunks[queue.posted]);
+    const transport::Chunk& chunk = queue.chunks[queue.posted];
+    if (chunk.context != newest_) note_first(chunk.context);
+    const transport::Posted posted = endpoint_.put(chunk);
     if (posted == transport::Posted::busy) break;
     if (posted == transport::Posted::gone) {
       close(peer);
       return false;
     }
-    queue.bytes += queue.chunks[queue.posted].bytes;
+    queue.bytes += chunk.bytes;
     ++queue.posted;
   }
   const bool any = queue.posted != before;
   if (any) {
-    // Pairs with the load in Relay::bytes_put.
+    // Pairs with the load in Relay::read.
     protocol::HostAccess::store_release(
         *site_.at<std::uint64_t>(site_.rank, site_.own().bytes_put(peer)), queue.bytes);
   }
   forget_posted(queue.chunks, queue.posted);
   return any;
+}
+
+void Postings::note_first(std::uint64_t account) {
+  newest_ = account;
+  // Pairs with the load in Relay::read.
+  protocol::HostAccess::store_release(*site_.at<std::uint64_t>(site_.rank, site_.own().first_put()),
+                                      static_cast<std::uint64_t>(base::now_ns()));
 }
 
 void Postings::sent(const transport::Event& event) noexcept {

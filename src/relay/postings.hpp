@@ -65,12 +65,17 @@ class Postings {
     bool settled = false;
   };
 
+  /// The context of chunks that nobody waits for.
+  static constexpr std::uint64_t kNoAccount = ~std::uint64_t{0};
+
   To& to(int peer) noexcept { return to_[static_cast<std::size_t>(peer)]; }
   std::size_t number(Account account) const noexcept {
     return static_cast<std::size_t>(account.kind) * banks_ + static_cast<std::size_t>(account.bank);
   }
   bool post_signs(int peer, To& queue);
   bool post_chunks(int peer, To& queue);
+  /// Before a chunk of the account is put.
+  void note_first(std::uint64_t account);
 
   transport::Endpoint& endpoint_;
   const Site& site_;
@@ -84,6 +89,7 @@ class Postings {
   transport::Region region_ = kWindowRegion;
   std::size_t account_ = 0;
   std::size_t first_ = 0;
+  std::uint64_t newest_ = kNoAccount;  // The account of the chunk that was posted last.
 };
 
 /// Bytes of a chunk, if it is not the last one of its piece.

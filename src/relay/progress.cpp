@@ -72,6 +72,9 @@ bool Progress::poll() {
 
 void Progress::take_chunks() {
   std::size_t left = 0;
+  // Pairs with the load in Relay::read.
+  HostAccess::store_release(*site_.at<std::uint64_t>(site_.rank, site_.own().last_arrival()),
+                            static_cast<std::uint64_t>(doubtful_.back().arrived_ns));
   for (const Doubtful& chunk : doubtful_) {
     if (presence_.gone(chunk.source)) continue;
     if (presence_.covered(chunk.source, chunk.arrived_ns)) {

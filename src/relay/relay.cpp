@@ -320,10 +320,19 @@ std::chrono::nanoseconds Relay::patience() const noexcept {
   return thread_->patience;
 }
 
-std::int64_t Relay::bytes_put(int peer) const noexcept {
+void Relay::read(Statistics& statistics) const {
   const Site& site = thread_->site;
-  return static_cast<std::int64_t>(protocol::HostAccess::load_acquire(
-      *site.at<std::uint64_t>(site.rank, site.own().bytes_put(peer))));
+  const window::RelayLayout& own = site.own();
+  // Pairs with the stores in Postings::post_chunks and Progress::take_chunks.
+  const auto word = [&](std::size_t offset) {
+    return static_cast<std::int64_t>(
+        protocol::HostAccess::load_acquire(*site.at<std::uint64_t>(site.rank, offset)));
+  };
+  for (int peer = 0; peer < site.nodes.ranks(); ++peer) {
+    statistics.network_bytes.push_back(word(own.bytes_put(peer)));
+  }
+  statistics.network_first_put_ns = word(own.first_put());
+  statistics.network_last_arrival_ns = word(own.last_arrival());
 }
 
 void Relay::wake() noexcept {

@@ -10,6 +10,7 @@
 #include "bootstrap/group.hpp"
 #include "relay/site.hpp"
 #include "relay/traffic.hpp"
+#include "sluice/communicator.hpp"
 #include "transport/transport.hpp"
 #include "window/relay_layout.hpp"
 
@@ -46,8 +47,8 @@ class Relay {
   bool flushed(protocol::Kind kind, std::uint64_t epoch) const noexcept;
   /// After so long a silence a rank of another node is given up.
   std::chrono::nanoseconds patience() const noexcept;
-  /// By now; 0 for ranks of this node.
-  std::int64_t bytes_put(int peer) const noexcept;
+  /// Fills in what is said there of the network.
+  void read(Statistics& statistics) const;
   /// The engine has told its peers something.
   void wake() noexcept;
 

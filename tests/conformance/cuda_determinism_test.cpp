@@ -167,9 +167,9 @@ void run_kind(World& world, const Circumstances& kind, Mode mode, Tensors& t,
 void expect_one_hash(Mode mode, int tokens) {
   const support::RankBody body = [mode, tokens](World& world, support::Findings& findings) {
     const std::unique_ptr<support::Place> place =
-        support::gpu_place(world.rank(), std::chrono::seconds(5));
+        support::gpu_place(world.rank(), support::longest_wait());
     const std::unique_ptr<support::Place> second =
-        support::gpu_place(world.rank(), std::chrono::seconds(5));
+        support::gpu_place(world.rank(), support::longest_wait());
     support::set_place(place.get());
     Tensors tensors(world.rank(), tokens, kExperts / kRanks);
     std::vector<std::uint64_t> hashes;

@@ -8,12 +8,10 @@
 namespace sluice::conformance {
 namespace {
 
-// Who waits for a peer that never comes holds the machine: not for long.
-constexpr std::chrono::seconds kLongest(5);
-
 support::RankBody on_a_gpu(const support::RankBody& body) {
   return [&body](World& world, support::Findings& findings) {
-    const std::unique_ptr<support::Place> place = support::gpu_place(world.rank(), kLongest);
+    const std::unique_ptr<support::Place> place =
+        support::gpu_place(world.rank(), support::longest_wait());
     support::set_place(place.get());
     body(world, findings);
     support::set_place(nullptr);

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <bit>
 #include <boost/context/fiber.hpp>
 #include <boost/context/preallocated.hpp>
 #include <condition_variable>
@@ -68,6 +69,10 @@ void begin_stack(const void** /*bottom_before*/, std::size_t* /*bytes_before*/) 
 void end_stack(const void* /*bottom*/, std::size_t /*bytes*/) {}
 #endif
 
+/// Not a multiple of a page: what threads use at the same depth of their stacks would else share a set of
+/// the cache.
+constexpr std::size_t kStackStride = kStackBytes + 17 * 64;
+
 [[noreturn]] void fail(const char* what) {
   std::fprintf(stderr, "gpu_simulator: %s\n", what);
   std::abort();
@@ -89,30 +94,37 @@ std::uint64_t chosen_seed() {
   return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
 }
 
+/// A set of a warp's threads, a bit each.
+using Lanes = std::uint32_t;
+constexpr Lanes kAllLanes = ~Lanes{0};
+
 struct Warp;
 
 struct Thread {
-  enum class State { ready, waits_for_warp, waits_for_block, ended };
   unsigned index = 0;
   Warp* warp = nullptr;
-  State state = State::ended;
-  bool polled = false;
   unsigned turn = 0;  // Exchanges so far: every other one has the same buffer.
-  fiber self;
-  fiber scheduler;
+  fiber self;         // Where it goes on; nothing while it runs.
   std::byte* stack = nullptr;
+
+  unsigned lane() const { return index % kWarpThreads; }
+  Lanes bit() const { return Lanes{1} << lane(); }
 };
 
+/// A thread that has not ended runs or is in one of the sets.
 struct Warp {
   struct Buffer {
     std::uint64_t values[kWarpThreads];
     Place place;
-    unsigned come = 0;
+    Lanes come = 0;
   };
   Buffer buffers[2];
-  unsigned index = 0;
-  unsigned running = 0;  // Threads that have not ended.
-  unsigned stalled = 0;  // Passes that it sits out.
+  Thread* threads = nullptr;
+  Lanes running = 0;     // Have not ended.
+  Lanes ready = 0;       // Go on in this turn of the warp.
+  Lanes later = 0;       // Go on in the next: they have polled, or the schedule wants it so.
+  Lanes at_block = 0;    // Wait for the block; for the warp, a buffer knows who.
+  unsigned stalled = 0;  // Turns that it sits out.
 };
 
 class Block;
@@ -124,17 +136,19 @@ struct KeepStack {
   void deallocate(boost::context::stack_context& /*context*/) noexcept {}
 };
 
-/// A thread of the host that runs blocks, one after the other, and the stacks for their threads.
+/// A thread of the host that runs blocks, one after the other, and the stacks for their threads. Its warps
+/// have turns, one after the other; in a turn the threads of a warp run, each until it waits, polls or ends,
+/// and hand on to the next one, until none is ready.
 class Block {
  public:
   explicit Block(unsigned threads_max)
       : threads_(threads_max), warps_((threads_max + kWarpThreads - 1) / kWarpThreads) {
-    const std::size_t bytes = threads_max * kStackBytes;
+    const std::size_t bytes = threads_max * kStackStride;
     void* const stacks = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED) fail("no memory for stacks");
     for (unsigned i = 0; i < threads_max; ++i) {
-      threads_[i].stack = static_cast<std::byte*>(stacks) + i * kStackBytes;
+      threads_[i].stack = static_cast<std::byte*>(stacks) + i * kStackStride;
     }
   }
 
@@ -147,8 +161,8 @@ class Block {
     delays_ = seed != 0;
     current_block = this;
     living_ = threads;
-    for (unsigned i = 0; i < threads; ++i) start(i, body);
     const unsigned warps = threads / kWarpThreads;
+    for (unsigned i = 0; i < warps; ++i) start(i, body);
     unsigned idle = 0;
     while (living_ > 0) {
       const std::uint64_t before = events_;
@@ -164,22 +178,23 @@ class Block {
   const std::uint64_t* exchange(unsigned mask, const Place& place, std::uint64_t own) {
     Thread& thread = *current;
     Warp& warp = *thread.warp;
-    if (mask != ~0U) fail("a part of a warp");
+    if (mask != kAllLanes) fail("a part of a warp");
     Warp::Buffer& buffer = warp.buffers[thread.turn++ % 2];
     if (buffer.come == 0) buffer.place = place;
     if (!same(buffer.place, place)) fail_to_meet(buffer.place, place);
-    buffer.values[thread.index % kWarpThreads] = own;
-    if (++buffer.come == kWarpThreads) {
-      buffer.come = 0;
-      const unsigned first = warp.index * kWarpThreads;
-      for (unsigned i = first; i < first + kWarpThreads; ++i) {
-        if (threads_[i].state == Thread::State::waits_for_warp) {
-          threads_[i].state = Thread::State::ready;
-        }
-      }
-    } else {
-      if (warp.running != kWarpThreads) fail("a thread of a warp has ended, others meet");
-      wait(Thread::State::waits_for_warp);
+    buffer.values[thread.lane()] = own;
+    buffer.come |= thread.bit();
+    if (buffer.come != kAllLanes) {
+      if (warp.running != kAllLanes) fail("a thread of a warp has ended, others meet");
+      hand_on();
+      return buffer.values;
+    }
+    buffer.come = 0;
+    warp.ready |= kAllLanes & ~thread.bit();
+    if (delays_ && random_() % 8 == 0) {
+      warp.later |= kAllLanes;
+      warp.ready = 0;
+      hand_on();
     }
     return buffer.values;
   }
@@ -188,14 +203,20 @@ class Block {
     with_ += condition ? 1 : 0;
     ++come_;
     const unsigned turn = barriers_;
-    if (!end_of_barrier()) wait(Thread::State::waits_for_block);
+    current->warp->at_block |= current->bit();
+    if (end_of_barrier()) {
+      current->warp->ready &= ~current->bit();
+    } else {
+      hand_on();
+    }
     if (barriers_ == turn) fail("a barrier ended early");
     return counts_[turn % 2];
   }
 
   void poll() {
-    current->polled = true;
-    wait(Thread::State::ready);
+    current->warp->later |= current->bit();
+    polled_ = true;
+    hand_on();
   }
   void wrote() { ++events_; }
   void linger(unsigned one_in) {
@@ -213,32 +234,31 @@ class Block {
   };
 
   void start(unsigned index, const Body& body) {
-    Thread& thread = threads_[index];
-    Warp& warp = warps_[index / kWarpThreads];
-    if (index % kWarpThreads == 0) warp = {};
-    warp.index = index / kWarpThreads;
-    ++warp.running;
-    thread.index = index;
-    thread.warp = &warp;
-    thread.state = Thread::State::ready;
-    thread.turn = 0;
-    boost::context::stack_context context;
-    context.size = kStackBytes;
-    context.sp = thread.stack + kStackBytes;
-    thread.self =
-        fiber(std::allocator_arg, boost::context::preallocated(context.sp, kStackBytes, context),
-              KeepStack(), [this, &thread, &body](fiber&& scheduler) {
-                begin_stack(&scheduler_stack_, &scheduler_bytes_);
-                thread.scheduler = std::move(scheduler);
-                body();
-                end(thread);
-                end_stack(scheduler_stack_, scheduler_bytes_);
-                return std::move(thread.scheduler);
-              });
+    Warp& warp = warps_[index];
+    warp = {};
+    warp.threads = &threads_[std::size_t{index} * kWarpThreads];
+    warp.running = warp.later = kAllLanes;
+    for (unsigned lane = 0; lane < kWarpThreads; ++lane) {
+      Thread& thread = warp.threads[lane];
+      thread.index = index * kWarpThreads + lane;
+      thread.warp = &warp;
+      thread.turn = 0;
+      boost::context::stack_context context;
+      context.size = kStackBytes;
+      context.sp = thread.stack + kStackBytes;
+      thread.self =
+          fiber(std::allocator_arg, boost::context::preallocated(context.sp, kStackBytes, context),
+                KeepStack(), [this, &thread, &body](fiber&& /*before*/) {
+                  arrive();
+                  body();
+                  return end(thread);
+                });
+    }
   }
 
   Pass run_pass(unsigned warps) {
     Pass pass;
+    polled_ = false;
     const unsigned first = delays_ ? static_cast<unsigned>(random_() % warps) : 0;
     for (unsigned i = 0; i < warps; ++i) {
       Warp& warp = warps_[(first + i) % warps];
@@ -253,38 +273,76 @@ class Block {
           continue;
         }
       }
-      const unsigned begin = warp.index * kWarpThreads;
-      for (unsigned t = begin; t < begin + kWarpThreads; ++t) {
-        Thread& thread = threads_[t];
-        if (thread.state != Thread::State::ready) continue;
-        thread.polled = false;
-        current = &thread;
-        const OtherStack other(thread.stack, kStackBytes);
-        thread.self = std::move(thread.self).resume();
-        pass.ran = true;
-        pass.polled = pass.polled || thread.polled;
-      }
+      warp.ready |= std::exchange(warp.later, 0);
+      if (warp.ready == 0) continue;
+      pass.ran = true;
+      Thread& thread = take_next(warp);
+      const OtherStack other(thread.stack, kStackBytes);
+      go_on(thread, scheduler_);
     }
+    pass.polled = polled_;
     return pass;
   }
 
-  void wait(Thread::State state) {
-    Thread& thread = *current;
-    thread.state = state;
-    const OtherStack other(scheduler_stack_, scheduler_bytes_);
-    thread.scheduler = std::move(thread.scheduler).resume();
+  static Thread& take_next(Warp& warp) {
+    const auto lane = static_cast<unsigned>(std::countr_zero(warp.ready));
+    warp.ready &= warp.ready - 1;
+    return warp.threads[lane];
+  }
+  /// Leaves this thread or the scheduler, which goes on from `left`, for a thread.
+  static void go_on(Thread& thread, fiber& left) {
+    current = &thread;
+    switch_to(thread.self, left);
+  }
+  static void switch_to(fiber& next, fiber& left) {
+    std::move(next).resume_with([&left](fiber&& before) {
+      left = std::move(before);
+      return fiber();
+    });
   }
 
-  void end(Thread& thread) {
-    thread.state = Thread::State::ended;
+  /// This thread is in the set of those that wait for what it waits for: the next one runs, until somebody
+  /// hands on to this one.
+  void hand_on() {
+    Thread& thread = *current;
     Warp& warp = *thread.warp;
-    --warp.running;
+    if (warp.ready != 0) {
+      Thread& next = take_next(warp);
+      const OtherStack other(next.stack, kStackBytes);
+      go_on(next, thread.self);
+    } else {
+      const OtherStack other(scheduler_stack_, scheduler_bytes_);
+      switch_to(scheduler_, thread.self);
+    }
+  }
+  /// The begin of a thread's stack.
+  void arrive() {
+    const void* bottom = nullptr;
+    std::size_t bytes = 0;
+    begin_stack(&bottom, &bytes);
+    if (scheduler_stack_ != nullptr) return;  // The first of all was the scheduler's.
+    scheduler_stack_ = bottom;
+    scheduler_bytes_ = bytes;
+  }
+
+  /// Who runs next, for good.
+  fiber end(Thread& thread) {
+    Warp& warp = *thread.warp;
+    warp.running &= ~thread.bit();
     --living_;
     ++events_;
     for (const Warp::Buffer& buffer : warp.buffers) {
       if (buffer.come != 0) fail("a thread of a warp ends while others meet");
     }
     (void)end_of_barrier();
+    if (warp.ready != 0) {
+      Thread& next = take_next(warp);
+      current = &next;
+      end_stack(next.stack, kStackBytes);
+      return std::move(next.self);
+    }
+    end_stack(scheduler_stack_, scheduler_bytes_);
+    return std::move(scheduler_);
   }
 
   /// Lets the threads at the barrier go on if all have come.
@@ -294,17 +352,16 @@ class Block {
     ++barriers_;
     ++events_;
     come_ = with_ = 0;
-    for (Thread& thread : threads_) {
-      if (thread.state == Thread::State::waits_for_block) thread.state = Thread::State::ready;
-    }
+    for (Warp& warp : warps_) warp.ready |= std::exchange(warp.at_block, 0);
     return true;
   }
 
   /// Others need the processor to bring what this block waits for.
-  static void rest(unsigned idle) { ::usleep(5U << (idle < 3 ? idle : 3)); }
+  static void rest(unsigned idle) { ::usleep(5U << (idle < 6 ? idle : 6)); }
 
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
+  fiber scheduler_;  // Where the scheduler goes on; nothing while it runs.
   const void* scheduler_stack_ = nullptr;
   std::size_t scheduler_bytes_ = 0;
   unsigned block_ = 0;
@@ -315,6 +372,7 @@ class Block {
   unsigned barriers_ = 0;
   Count counts_[2] = {};
   std::uint64_t events_ = 0;
+  bool polled_ = false;  // Somebody, in this pass.
   bool delays_ = false;
   std::mt19937_64 random_;
 };

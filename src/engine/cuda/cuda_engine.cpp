@@ -194,9 +194,7 @@ class CudaEngine final : public Engine {
   Statistics statistics() const override {
     Statistics statistics = statistics_;
     read_statistics(resources_, statistics);
-    for (int peer = 0; relay_ != nullptr && peer < config_.ranks; ++peer) {
-      statistics.network_bytes.push_back(relay_->bytes_put(peer));
-    }
+    if (relay_ != nullptr) relay_->read(statistics);
     return statistics;
   }
   void start_profile(std::size_t events_max) override {

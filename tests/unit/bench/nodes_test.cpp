@@ -91,7 +91,8 @@ TEST_F(BenchOnNodes, MeasuresTheNetworkBesideTheOperations) {
   for (const char* operation : {"dispatch", "combine", "pair"}) {
     for (const char* name :
          {"bytes", "naive_bytes", "busiest_node_bytes", "gb_per_s", "share_of_raw_bandwidth",
-          "times_puts_of_its_bytes", "times_one_way_record"}) {
+          "network_us", "network_share_of_raw_bandwidth", "times_puts_of_its_bytes",
+          "times_one_way_record"}) {
       EXPECT_GT(network[operation][name].get<double>(), 0.0) << operation << ", " << name;
     }
   }
