@@ -43,7 +43,6 @@ class Trial {
  public:
   Trial(Communicator& communicator, int rank, const Shape& shape)
       : communicator_(communicator),
-        rank_(rank),
         shape_(shape),
         tokens_(shape.tokens_of(rank)),
         most_(std::max(shape.tokens, shape.late_tokens)),
@@ -159,7 +158,6 @@ class Trial {
   }
 
   Communicator& communicator_;
-  int rank_;
   Shape shape_;
   int tokens_;
   int most_;
