@@ -54,7 +54,7 @@ int gpu_simulator::open_block(const BlockHandle& what) {
 }
 int gpu_simulator::processors() noexcept {
   const char* const text = std::getenv("SLUICE_SIMULATOR_PROCESSORS");
-  return std::clamp(text == nullptr ? 3 : std::atoi(text), 1, 64);
+  return std::clamp(text == nullptr ? 4 : std::atoi(text), 1, 64);
 }
 int gpu_simulator::current_device() noexcept {
   return device_of_thread;
