@@ -4,6 +4,7 @@
 
 #include "commands.hpp"
 #include "launch.hpp"
+#include "mpi_launch.hpp"
 #include "options.hpp"
 #include "run_rank.hpp"
 
@@ -15,7 +16,7 @@ int run(bench::BenchOptions& options, const CLI::App& command, int argc, char** 
     return bench::complain(status, -1);
   }
   // Only what follows the subcommand's name is the peer's: it has no subcommands.
-  if (options.settings.peer_mpi) return bench::exec_mpi_peer(options, argc - 2, argv + 2);
+  if (options.settings.peer_mpi) return bench::run_mpi_peer(options, argc - 2, argv + 2);
   if (options.settings.threads) return bench::run_threads(options);
   if (bench::launched_as_rank()) return bench::run_from_environment(options);
   return bench::run_forked(options);

@@ -8,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -201,23 +200,6 @@ int watch(Children& children, const SignsOfLife& life, double watchdog_s) {
   return children.exit_status();
 }
 
-std::string executable_folder() {
-  std::array<char, 4096> path{};
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
-  if (length <= 0) return ".";
-  const std::string text(path.data(), static_cast<std::size_t>(length));
-  return text.substr(0, text.rfind('/'));
-}
-
-/// Beside this program (installed), or in the build tree.
-std::string find_mpi_peer() {
-  for (const char* place : {"/sluice-bench-mpi", "/../bench/mpi_peer/sluice-bench-mpi"}) {
-    const std::string path = executable_folder() + place;
-    if (access(path.c_str(), X_OK) == 0) return path;
-  }
-  return {};
-}
-
 }  // namespace
 
 bool launched_as_rank() {
@@ -328,37 +310,6 @@ int run_threads(const BenchOptions& options) {
     if (exit_status != kExitOk) return exit_status;
   }
   return kExitOk;
-}
-
-int exec_mpi_peer(const BenchOptions& options, int argc, char** argv) {
-  std::string peer = find_mpi_peer();
-  if (peer.empty()) {
-    return complain(Status(StatusCode::unavailable,
-                           "--peer mpi needs sluice-bench-mpi beside this program; it is built "
-                           "where CMake finds MPI (Debian: libopenmpi-dev, openmpi-bin)"),
-                    -1);
-  }
-  // docs/benchmarking.md says why these settings are the peer's best.
-  std::vector<std::string> words = {"mpirun",
-                                    "--oversubscribe",
-                                    "--bind-to",
-                                    "none",
-                                    "--mca",
-                                    "mpi_yield_when_idle",
-                                    "1",
-                                    "-n",
-                                    std::to_string(options.bench_case.ranks)};
-  if (geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
-  words.push_back(std::move(peer));
-  for (int i = 0; i < argc; ++i) words.emplace_back(argv[i]);
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  std::fflush(nullptr);
-  execvp(arguments[0], arguments.data());
-  return complain(
-      Status(StatusCode::unavailable, fmt::format("cannot start mpirun: {}", std::strerror(errno))),
-      -1);
 }
 
 }  // namespace sluice::bench

@@ -15,7 +15,5 @@ int run_from_environment(BenchOptions& options);
 int run_forked(const BenchOptions& options);
 /// Ranks as threads of this process.
 int run_threads(const BenchOptions& options);
-/// Starts the same command as the MPI peer's executable under mpirun. Returns only on failure.
-int exec_mpi_peer(const BenchOptions& options, int argc, char** argv);
 
 }  // namespace sluice::bench

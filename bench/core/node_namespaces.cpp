@@ -123,6 +123,7 @@ class NodeNamespaces::Return {
 
 Result<NodeNamespaces> NodeNamespaces::make(int nodes) {
   NodeNamespaces made;
+  made.maker_ = ::getpid();
   Result<base::Descriptor> root = open_path("/", O_PATH | O_DIRECTORY);
   if (!root) return root.status();
   made.root_ = std::move(root).value();
@@ -191,10 +192,20 @@ std::string NodeNamespaces::address(int node) {
   return fmt::format("10.77.{}.{}", node / kHostsPerByte, node % kHostsPerByte + 1);
 }
 
+const char* NodeNamespaces::interface() {
+  return kInterface;
+}
+
+std::string NodeNamespaces::paths(int node) const {
+  const Namespaces& of = nodes_[static_cast<std::size_t>(node)];
+  return fmt::format("/proc/{0}/fd/{1},/proc/{0}/fd/{2},/proc/{0}/fd/{3}", maker_,
+                     of.network.number(), of.host_name.number(), of.mounts.number());
+}
+
 std::string NodeNamespaces::outside(const std::string& path) const {
   if (path.empty() || path == "-") return path;
   // A descriptor of a folder leads to the mounts that it was opened among.
-  return fmt::format("/proc/self/fd/{}{}", root_.number(),
+  return fmt::format("/proc/{}/fd/{}{}", maker_, root_.number(),
                      std::filesystem::absolute(path).string());
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -23,8 +25,14 @@ class NodeNamespaces {
   Status enter(int node) const;
   /// Of a node, in the network that joins them.
   static std::string address(int node);
+  /// That leads there.
+  static const char* interface();
+  /// By which any process that may can enter a node's namespaces: of the network, the host name, and the
+  /// mounts, with commas between them.
+  std::string paths(int node) const;
   /// By this name a process on any node reaches a path of outside, as the calling process, outside, names
-  /// it now. Empty and "-" stay what they are.
+  /// it now. Empty and "-" stay what they are. Names and paths hold as long as the process that has made the
+  /// nodes.
   std::string outside(const std::string& path) const;
 
  private:
@@ -45,6 +53,7 @@ class NodeNamespaces {
   Namespaces bridge_;
   std::vector<Namespaces> nodes_;
   base::Descriptor root_;  // Of outside.
+  pid_t maker_ = 0;
 };
 
 }  // namespace sluice::bench

@@ -242,9 +242,9 @@ Status BenchOptions::finish(const CLI::App& app, int argc, const char* const* ar
         StatusCode::invalid_argument,
         "--rank-tokens and --peer exclude each other: peers send as many tokens from all");
   }
-  if (!texts_.peer.empty() && bench_case.nodes > 1) {
+  if (bench_case.nodes > 1 && (settings.peer_nccl || (settings.peer_mpi && !settings.netns))) {
     return Status(StatusCode::invalid_argument,
-                  "--nodes and --peer exclude each other: peers would use the shared memory");
+                  "--nodes goes with --peer mpi --netns only: peers would use the shared memory");
   }
   if (settings.threads && settings.peer_mpi) {
     return Status(StatusCode::invalid_argument,

@@ -4,13 +4,17 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstring>
 #include <exception>
+#include <filesystem>
 #include <memory>
 
+#include "board_memory.hpp"
 #include "machine.hpp"
 #include "mpi_peer.hpp"
+#include "network_meter.hpp"
+#include "node_namespaces.hpp"
 #include "options.hpp"
+#include "pair_paths.hpp"
 #include "peer_floor.hpp"
 #include "place.hpp"
 #include "run_rank.hpp"
@@ -47,53 +51,30 @@ Result<std::vector<std::string>> all_gather(std::string_view blob) {
   return blobs;
 }
 
-/// The board's memory, from MPI: it does not depend on what is measured.
-class BoardMemory {
- public:
-  Status allocate(std::size_t bytes, int ranks) {
-    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node_);
-    int on_node = 0;
-    MPI_Comm_size(node_, &on_node);
-    if (on_node != ranks) {
-      return Status(StatusCode::invalid_argument,
-                    fmt::format("all {} ranks must be on one host, {} are", ranks, on_node));
-    }
-    void* own = nullptr;
-    const int code = MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, MPI_INFO_NULL, node_,
-                                             &own, &window_);
-    if (code != MPI_SUCCESS) {
-      return Status(StatusCode::out_of_memory, fmt::format("cannot share {} bytes", bytes));
-    }
-    std::memset(own, 0, bytes);
-    for (int rank = 0; rank < ranks; ++rank) {
-      MPI_Aint size = 0;
-      int unit = 0;
-      void* base = nullptr;
-      MPI_Win_shared_query(window_, rank, &size, &unit, &base);
-      pieces.push_back(static_cast<std::byte*>(base));
-    }
-    MPI_Barrier(node_);
-    return {};
-  }
-  ~BoardMemory() {
-    if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
-    if (node_ != MPI_COMM_NULL) MPI_Comm_free(&node_);
-  }
+/// Where a rank on a node of its own finds what the command has made or named outside.
+struct Outside {
+  std::string board;   ///< A file for the samples.
+  std::string root;    ///< Before absolute paths of files.
+  std::string folder;  ///< That paths begin in.
 
-  std::vector<std::byte*> pieces;
-
- private:
-  MPI_Comm node_ = MPI_COMM_NULL;
-  MPI_Win window_ = MPI_WIN_NULL;
+  std::string path(const std::string& name) const {
+    if (root.empty() || name.empty() || name == "-") return name;
+    return root + (std::filesystem::path(folder) / name).string();
+  }
 };
 
-Status add_peers(const Workload& workload, bool per_rank, Contestants& contestants) {
+Status add_peers(const Workload& workload, Contestants& contestants) {
   Result<std::unique_ptr<MpiPeer>> peer =
       MpiPeer::create(MPI_COMM_WORLD, workload, SendOrder::Rows::per_route);
   if (!peer) return peer.status();
   MpiPeer& usual = **peer;
+  if (workload.bench_case.nodes > 1) {
+    Result<std::string> paths = pair_paths(MPI_COMM_WORLD, NodeNamespaces::interface());
+    if (!paths) return paths.status();
+    usual.say("pairs of ranks that MPI takes " + *paths);
+  }
   contestants.push_back(std::move(peer).value());
-  if (per_rank) {
+  if (workload.bench_case.layout == Layout::rank_major) {
     peer = MpiPeer::create(MPI_COMM_WORLD, workload, SendOrder::Rows::per_rank);
     if (!peer) return peer.status();
     contestants.push_back(std::move(peer).value());
@@ -102,17 +83,19 @@ Status add_peers(const Workload& workload, bool per_rank, Contestants& contestan
   return {};
 }
 
-Status run(BenchOptions& options, int rank, int& exit_status) {
+Status run(BenchOptions& options, const Outside& outside, int rank, int& exit_status) {
   // MPI waits for ever for a rank that is frozen.
   Progress progress(nullptr, rank == 0);
   progress.end_process_after(options.settings.watchdog_s);
-  if (options.settings.bind) bind_to_processors(rank, options.bench_case.ranks, 1);
   const Case& bench_case = options.bench_case;
+  const bool on_nodes = bench_case.nodes > 1;
+  if (options.settings.bind) bind_to_processors(rank, bench_case.ranks, on_nodes ? 2 : 1);
   const Workload workload(bench_case);
   if (Status status = workload.check_capacity(); !status) return status;
   Place place;
   Contestants contestants;
   std::unique_ptr<World> world;
+  std::unique_ptr<NetworkMeter> network;
   if (!options.settings.peer_alone) {
     Result<World> joined = World::create(rank, bench_case.ranks, all_gather);
     if (!joined) return joined.status();
@@ -121,19 +104,29 @@ Status run(BenchOptions& options, int rank, int& exit_status) {
         SluiceContestant::create(*world, workload, place);
     if (!ours) return ours.status();
     contestants.push_back(std::move(ours).value());
+    if (on_nodes) {
+      Result<std::unique_ptr<NetworkMeter>> meter = NetworkMeter::open(*world, bench_case, place);
+      if (!meter) return meter.status();
+      network = std::move(meter).value();
+    }
   }
-  const bool per_rank = bench_case.layout == Layout::rank_major;
-  if (Status status = add_peers(workload, per_rank, contestants); !status) return status;
-  const Board::Form form{series_count(contestants), bench_case.iterations, 0};
+  if (Status status = add_peers(workload, contestants); !status) return status;
+  Board::Form form{series_count(contestants), bench_case.iterations, 0};
+  if (network != nullptr) form.network = NetworkNumbers::count(bench_case);
   {
     BoardMemory memory;
-    if (Status status = memory.allocate(form.bytes(), bench_case.ranks); !status) return status;
+    const Status shared = on_nodes
+                              ? memory.map(outside.board, board_bytes(bench_case), bench_case.ranks)
+                              : memory.allocate(form.bytes(), bench_case.ranks);
+    if (!shared) return shared;
     // A rank that dies takes the whole MPI job with it, so nobody need be asked.
-    Board board(memory.pieces, rank, form, options.settings.watchdog_s, nullptr);
-    exit_status = run_contestants(board, workload, contestants, options.settings, progress);
+    Board board(memory.pieces(), rank, form, options.settings.watchdog_s, nullptr);
+    exit_status =
+        run_contestants(board, workload, contestants, options.settings, progress, network.get());
     if (exit_status == kExitFailed) return {};
   }
   contestants.clear();
+  network.reset();
   return world ? world->leave(std::chrono::seconds(10)) : Status();
 }
 
@@ -146,6 +139,11 @@ int start(int argc, char** argv) {
   BenchOptions options;
   options.add_to(app);
   app.add_flag("--peer-alone", options.settings.peer_alone, "Measure the peer only");
+  // Said by the command that has made the nodes.
+  Outside outside;
+  app.add_option("--outside-board", outside.board)->group("");
+  app.add_option("--outside-root", outside.root)->group("");
+  app.add_option("--outside-folder", outside.folder)->group("");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -158,8 +156,15 @@ int start(int argc, char** argv) {
                fmt::format("--ranks is {}, but mpirun started {}", options.bench_case.ranks, size));
   }
   if (!status) return rank == 0 ? complain(status, -1) : kExitFailed;
+  RunSettings& settings = options.settings;
+  // As typed: those come last.
+  settings.command = settings.command.substr(0, settings.command.find(" --outside-board"));
+  for (std::string* name :
+       {&settings.json, &settings.csv, &settings.samples, &settings.profile_dir}) {
+    *name = outside.path(*name);
+  }
   int exit_status = kExitOk;
-  status = run(options, rank, exit_status);
+  status = run(options, outside, rank, exit_status);
   return status.ok() ? exit_status : complain(status, rank);
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "buffer.hpp"
@@ -44,6 +45,9 @@ class MpiPeer final : public Contestant {
 
   std::string name() const override { return per_rank_ ? "mpi-row-per-rank" : "mpi"; }
   Role role() const override { return per_rank_ ? Role::peer_variant : Role::peer; }
+  std::string about() const override { return about_; }
+  /// What about() says.
+  void say(std::string about) { about_ = std::move(about); }
   std::vector<std::string> operations() const override { return {"dispatch", "combine", "pair"}; }
   Status run(int operation, int set) override;
   void start_counting() override;
@@ -74,6 +78,7 @@ class MpiPeer final : public Contestant {
   const Case& case_;
   bool per_rank_;
   int rank_;
+  std::string about_;
   RecordLayout record_;
   std::size_t result_bytes_;  // Of one row on its way home.
   RowSpace space_;

@@ -48,14 +48,17 @@ Result<std::unique_ptr<Group>> SpanningGroup::create(int rank,
                                                      const Gather& gather, const StorePlace& store,
                                                      base::Deadline deadline) {
   std::unique_ptr<SpanningGroup> group(new SpanningGroup(rank, map_of(node_names)));
+  const base::Environment environment = base::Environment::read();
   group->store_ = store.supplied;
   if (group->store_ == nullptr) {
+    // Where others reach this host, as far as anybody has said; a name that only this host knows is common.
+    const std::string here = environment.get(base::Variable::network_address).value_or(host_name());
     auto served = ServedStore::open(rank, group->size(), gather,
-                                    store.host.empty() ? host_name() : store.host, deadline);
+                                    store.host.empty() ? here : store.host, deadline);
     if (!served.ok()) return served.status();
     group->store_ = std::move(served).value();
   }
-  auto network = transport::network_of(base::Environment::read());
+  auto network = transport::network_of(environment);
   if (Status status = group->agree(network.status(), deadline); !status.ok()) return status;
   group->network_ = std::move(network).value();
   if (Status status = group->join_node(deadline); !status.ok()) return status;
