@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <cstring>
 #include <set>
 #include <thread>
 #include <utility>
@@ -35,6 +37,32 @@ NetworkUse settled(const Contestant& contestant) {
     use = std::move(again);
   }
 }
+
+/// A thread that copies memory, from one part of it to the other, as an engine does beside its relay. On the
+/// processors of the thread that makes it.
+class Copies {
+ public:
+  Copies() : bytes_(2 * kBytes), thread_([this] { run(); }) {}
+  ~Copies() {
+    ended_.store(true, std::memory_order_relaxed);
+    thread_.join();
+  }
+  Copies(const Copies&) = delete;
+  Copies& operator=(const Copies&) = delete;
+
+ private:
+  static constexpr std::size_t kBytes = std::size_t{4} << 20;  // No processor's own cache holds it.
+
+  void run() {
+    while (!ended_.load(std::memory_order_relaxed)) {  // Only the thread's end hangs on it.
+      std::memcpy(bytes_.data(), bytes_.data() + kBytes, kBytes);
+    }
+  }
+
+  std::vector<std::byte> bytes_;
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
 
 std::string network_namespace() {
   struct stat facts {};
@@ -112,7 +140,7 @@ Status NetworkMeter::watch_one(Board& board, Contestant& contestant, int operati
 std::vector<std::uint64_t> NetworkMeter::bytes_of(const NetworkNumbers& numbers, int from,
                                                   RawSeries series) const {
   std::vector<std::uint64_t> bytes(static_cast<std::size_t>(case_.ranks));
-  if (series == RawSeries::stream) {
+  if (series == RawSeries::stream || series == RawSeries::stream_busy) {
     for (int node = 0; node < nodes().nodes(); ++node) {
       if (node == nodes().node_of(from)) continue;
       bytes[static_cast<std::size_t>(nodes().rail_peer(from, node))] = stream_bytes();
@@ -128,6 +156,12 @@ std::vector<std::uint64_t> NetworkMeter::bytes_of(const NetworkNumbers& numbers,
 }
 
 Status NetworkMeter::time_exchange(Board& board, RawSeries series, int round) {
+  if (series != RawSeries::stream_busy) return exchange(board, series, round);
+  const Copies copies;
+  return exchange(board, series, round);
+}
+
+Status NetworkMeter::exchange(Board& board, RawSeries series, int round) {
   const NetworkNumbers numbers(board, case_);
   const std::vector<std::uint64_t> own = bytes_of(numbers, board.rank(), series);
   int expected = 0;
@@ -190,8 +224,8 @@ Status NetworkMeter::measure(Board& board, int first, int end, Progress& progres
   if (Status status = time_exchange(board, RawSeries::stream, first); !status) return status;
   for (int round = first; round < end; ++round) {
     progress.tick("measuring the network", round, end);
-    for (const RawSeries series :
-         {RawSeries::stream, RawSeries::dispatch_bytes, RawSeries::combine_bytes}) {
+    for (const RawSeries series : {RawSeries::stream, RawSeries::stream_busy,
+                                   RawSeries::dispatch_bytes, RawSeries::combine_bytes}) {
       if (Status status = time_exchange(board, series, round); !status) return status;
     }
     for (const auto& [series, bytes] : {std::pair{RawSeries::one_way_record, record_bytes_},

@@ -55,6 +55,7 @@ class NetworkMeter {
   /// Brings what is still under way to its end, on all ranks.
   Status finish(Board& board);
   Status time_exchange(Board& board, RawSeries series, int round);
+  Status exchange(Board& board, RawSeries series, int round);
   Status time_one_way(Board& board, RawSeries series, std::uint64_t bytes, int round);
   Status time_staging(Board& board, int round);
 

@@ -15,6 +15,7 @@ namespace sluice::bench {
 /// What is timed of the raw network; docs/benchmarking.md says how.
 enum class RawSeries : std::uint8_t {
   stream,          ///< Every rank puts a long piece to its rail peer on every other node.
+  stream_busy,     ///< The same while a second thread of every rank copies memory.
   dispatch_bytes,  ///< Every rank puts to every other as many bytes as in a dispatch.
   combine_bytes,   ///< ... as in a combine.
   one_way_record,  ///< Half a round trip of one record between two rail peers.
@@ -22,7 +23,7 @@ enum class RawSeries : std::uint8_t {
   stage_out,       ///< Every rank copies as much as in a stream from its GPU to its host.
   stage_in,        ///< ... and back.
 };
-inline constexpr int kRawSeries = 7;
+inline constexpr int kRawSeries = 8;
 
 /// Where numbers about the network lie on the board: bytes that a rank puts to every rank in a dispatch and
 /// in a combine, when its first put and last arrival were in each of so many, and its samples of the raw

@@ -154,6 +154,11 @@ double NetworkResult::network_share_of_stream(int operation) const noexcept {
   return ratio(alone.gigabytes_per_second(), stream.gigabytes_per_second());
 }
 
+double NetworkResult::network_share_of_busy_stream(int operation) const noexcept {
+  return network_share_of_stream(operation) *
+         ratio(raw(RawSeries::stream_busy).p50, raw(RawSeries::stream).p50);
+}
+
 double NetworkResult::times_puts(int operation) const noexcept {
   const NetworkOperation& of = operations[static_cast<std::size_t>(operation)];
   return ratio(of.us, of.puts_us);

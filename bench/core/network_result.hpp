@@ -57,6 +57,8 @@ struct NetworkResult {
   /// What the whole operation, or its time on the network alone, reaches of the bandwidth of raw puts.
   double share_of_stream(int operation) const noexcept;
   double network_share_of_stream(int operation) const noexcept;
+  /// The latter of what raw puts reach beside copies.
+  double network_share_of_busy_stream(int operation) const noexcept;
   /// How often raw puts of its bytes fit into its time, and how often one record's way.
   double times_puts(int operation) const noexcept;
   double times_one_way(int operation) const noexcept;

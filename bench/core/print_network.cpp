@@ -57,6 +57,10 @@ void print_network(const NetworkResult& network, std::FILE* out) {
   print_raw(network, RawSeries::stream,
             fmt::format("every rank {} B to its rail peers", network.stream_bytes),
             fmt::format("{:.2f}", network.stream.gigabytes_per_second()), out);
+  NetworkOperation busy = network.stream;
+  busy.us = network.raw(RawSeries::stream_busy).p50;
+  print_raw(network, RawSeries::stream_busy, "the same, every rank copies memory meanwhile",
+            fmt::format("{:.2f}", busy.gigabytes_per_second()), out);
   for (const int operation : {kDispatch, kCombine}) {
     const NetworkOperation& of = network.operations[static_cast<std::size_t>(operation)];
     NetworkOperation puts = of;
@@ -93,14 +97,17 @@ void print_network(const NetworkResult& network, std::FILE* out) {
                100.0 * network.share_of_stream(operation), network.times_puts(operation),
                network.times_one_way(operation));
   }
-  fmt::print(out, "#\n# {:<9} {:>13} {:>10} {:>12}\n", "network", "first put to", "GB/s", "of raw");
-  fmt::print(out, "# {:<9} {:>13} {:>10} {:>12}\n", "alone", "last arrival", "(p50)", "bandwidth");
+  fmt::print(out, "#\n# {:<9} {:>13} {:>10} {:>12} {:>12}\n", "network", "first put to", "GB/s",
+             "of raw", "of raw");
+  fmt::print(out, "# {:<9} {:>13} {:>10} {:>12} {:>12}\n", "alone", "last arrival", "(p50)",
+             "bandwidth", "with copies");
   for (const int operation : {kDispatch, kCombine, kPair}) {
     NetworkOperation alone = network.operations[static_cast<std::size_t>(operation)];
     alone.us = alone.network_us;
-    fmt::print(out, "  {:<9} {:>10.1f} us {:>10.2f} {:>10.1f} %\n",
+    fmt::print(out, "  {:<9} {:>10.1f} us {:>10.2f} {:>10.1f} % {:>10.1f} %\n",
                kOperationNames[static_cast<std::size_t>(operation)], alone.us,
-               alone.gigabytes_per_second(), 100.0 * network.network_share_of_stream(operation));
+               alone.gigabytes_per_second(), 100.0 * network.network_share_of_stream(operation),
+               100.0 * network.network_share_of_busy_stream(operation));
   }
   for (const int operation : {kDispatch, kCombine, kPair}) {
     if (!network.staged) break;
@@ -125,6 +132,7 @@ Json network_json(const NetworkResult& network) {
   Json& raw = json["raw"];
   raw["stream_bytes"] = network.stream_bytes;
   raw["stream_us"] = summary_json(network.raw(RawSeries::stream));
+  raw["stream_busy_us"] = summary_json(network.raw(RawSeries::stream_busy));
   raw["stream_gb_per_s"] = network.stream.gigabytes_per_second();
   raw["dispatch_bytes_us"] = summary_json(network.raw(RawSeries::dispatch_bytes));
   raw["combine_bytes_us"] = summary_json(network.raw(RawSeries::combine_bytes));
@@ -145,6 +153,8 @@ Json network_json(const NetworkResult& network) {
         {"share_of_raw_bandwidth", network.share_of_stream(operation)},
         {"network_us", of.network_us},
         {"network_share_of_raw_bandwidth", network.network_share_of_stream(operation)},
+        {"network_share_of_raw_bandwidth_with_copies",
+         network.network_share_of_busy_stream(operation)},
         {"times_puts_of_its_bytes", network.times_puts(operation)},
         {"times_one_way_record", network.times_one_way(operation)}};
     if (!network.staged) continue;

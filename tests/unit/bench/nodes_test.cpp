@@ -84,14 +84,15 @@ TEST_F(BenchOnNodes, MeasuresTheNetworkBesideTheOperations) {
   EXPECT_EQ(network["rounds"], 3);
   EXPECT_EQ(network["raw"]["record_bytes"], 2048);
   EXPECT_GT(network["raw"]["stream_gb_per_s"].get<double>(), 0.0);
-  for (const char* name : {"stream_us", "dispatch_bytes_us", "combine_bytes_us",
+  for (const char* name : {"stream_us", "stream_busy_us", "dispatch_bytes_us", "combine_bytes_us",
                            "one_way_record_us", "one_way_word_us"}) {
     EXPECT_GT(network["raw"][name]["min"].get<double>(), 0.0) << name;
   }
   for (const char* operation : {"dispatch", "combine", "pair"}) {
     for (const char* name :
          {"bytes", "naive_bytes", "busiest_node_bytes", "gb_per_s", "share_of_raw_bandwidth",
-          "network_us", "network_share_of_raw_bandwidth", "times_puts_of_its_bytes",
+          "network_us", "network_share_of_raw_bandwidth",
+          "network_share_of_raw_bandwidth_with_copies", "times_puts_of_its_bytes",
           "times_one_way_record"}) {
       EXPECT_GT(network[operation][name].get<double>(), 0.0) << operation << ", " << name;
     }
