@@ -7,16 +7,18 @@
 set -eu
 address=$1
 shift
+paths=
 for node in $SLUICE_BENCH_NODES; do
-  [ "${node%%=*}" = "$address" ] || continue
-  paths=${node#*=}
-  network=${paths%%,*}
-  mounts=${paths##*,}
-  host_name=${paths#*,}
-  host_name=${host_name%,*}
-  export SLUICE_NETWORK_ADDRESS="$address"
-  # The command is for a shell, as ssh's is.
-  exec nsenter --net="$network" --uts="$host_name" --mount="$mounts" /bin/sh -c "$*"
+  [ "${node%%=*}" != "$address" ] || paths=${node#*=}
 done
-echo "sluice-bench-mpi-agent: no node $address in '$SLUICE_BENCH_NODES'" >&2
-exit 1
+if [ -z "$paths" ]; then
+  echo "sluice-bench-mpi-agent: no node $address in '$SLUICE_BENCH_NODES'" >&2
+  exit 1
+fi
+network=${paths%%,*}
+mounts=${paths##*,}
+host_name=${paths#*,}
+host_name=${host_name%,*}
+export SLUICE_NETWORK_ADDRESS="$address"
+# The command is for a shell, as ssh's is.
+exec nsenter --net="$network" --uts="$host_name" --mount="$mounts" /bin/sh -c "$*"
