@@ -146,10 +146,11 @@ int run_on_nodes(const BenchOptions& options, const std::string& peer, int argc,
   words.push_back(nodes->outside(peer));
   for (int i = 0; i < argc; ++i) words.emplace_back(argv[i]);
   // Where ranks find what lies outside of their nodes, as long as this process lives.
-  words.insert(
-      words.end(),
-      {"--outside-board", fmt::format("/proc/{}/fd/{}", getpid(), board->number()),
-       "--outside-root", nodes->outside("/"), "--outside-folder", std::filesystem::current_path()});
+  std::string root = nodes->outside("/");
+  root.pop_back();  // The slash, which paths have.
+  words.insert(words.end(),
+               {"--outside-board", fmt::format("/proc/{}/fd/{}", getpid(), board->number()),
+                "--outside-root", root, "--outside-folder", std::filesystem::current_path()});
   std::string places;
   for (int node = 0; node < bench_case.nodes; ++node) {
     places += fmt::format("{}{}={}", node == 0 ? "" : " ", NodeNamespaces::address(node),

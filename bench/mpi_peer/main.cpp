@@ -157,8 +157,11 @@ int start(int argc, char** argv) {
   }
   if (!status) return rank == 0 ? complain(status, -1) : kExitFailed;
   RunSettings& settings = options.settings;
-  // As typed: those come last.
+  // As typed: those come last, and the program was named from inside.
   settings.command = settings.command.substr(0, settings.command.find(" --outside-board"));
+  if (!outside.root.empty() && settings.command.starts_with(outside.root)) {
+    settings.command.erase(0, outside.root.size());
+  }
   for (std::string* name :
        {&settings.json, &settings.csv, &settings.samples, &settings.profile_dir}) {
     *name = outside.path(*name);
