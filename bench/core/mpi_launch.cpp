@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -16,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -27,18 +27,12 @@
 namespace sluice::bench {
 namespace {
 
-std::string executable_folder() {
-  std::array<char, 4096> path{};
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
-  if (length <= 0) return ".";
-  const std::string text(path.data(), static_cast<std::size_t>(length));
-  return text.substr(0, text.rfind('/'));
-}
-
 /// Beside this program (installed), or in the build tree.
 std::string find_part(const std::string& name) {
-  for (const char* place : {"/", "/../bench/mpi_peer/"}) {
-    std::string path = executable_folder() + place + name;
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  for (const char* place : {".", "../bench/mpi_peer"}) {
+    std::string path = (program.parent_path() / place / name).lexically_normal();
     if (access(path.c_str(), X_OK) == 0) return path;
   }
   return {};

@@ -149,9 +149,8 @@ double NetworkResult::share_of_stream(int operation) const noexcept {
 }
 
 double NetworkResult::network_share_of_stream(int operation) const noexcept {
-  NetworkOperation alone = operations[static_cast<std::size_t>(operation)];
-  alone.us = alone.network_us;
-  return ratio(alone.gigabytes_per_second(), stream.gigabytes_per_second());
+  const NetworkOperation& of = operations[static_cast<std::size_t>(operation)];
+  return ratio(of.gigabytes_per_second(of.network_us), stream.gigabytes_per_second());
 }
 
 double NetworkResult::network_share_of_busy_stream(int operation) const noexcept {

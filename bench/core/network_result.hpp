@@ -29,10 +29,12 @@ struct NetworkOperation {
   double staged_out_bytes = 0.0;    ///< Of one rank: what it puts, and what is put to it.
   double staged_in_bytes = 0.0;
 
-  /// On the busiest node; bytes per microsecond are megabytes per second.
-  double gigabytes_per_second() const noexcept {
-    return us > 0.0 ? busiest_node_bytes / us * 1e-3 : 0.0;
+  /// On the busiest node, if its bytes take so long; bytes per microsecond are megabytes per second.
+  double gigabytes_per_second(double in_us) const noexcept {
+    return in_us > 0.0 ? busiest_node_bytes / in_us * 1e-3 : 0.0;
   }
+  /// By the time of the whole operation.
+  double gigabytes_per_second() const noexcept { return gigabytes_per_second(us); }
 };
 
 struct NetworkResult {

@@ -243,8 +243,9 @@ Status BenchOptions::finish(const CLI::App& app, int argc, const char* const* ar
         "--rank-tokens and --peer exclude each other: peers send as many tokens from all");
   }
   if (bench_case.nodes > 1 && (settings.peer_nccl || (settings.peer_mpi && !settings.netns))) {
-    return Status(StatusCode::invalid_argument,
-                  "--nodes goes with --peer mpi --netns only: peers would use the shared memory");
+    return Status(
+        StatusCode::invalid_argument,
+        "with --nodes a peer can be mpi only, and with --netns: it would use the shared memory");
   }
   if (settings.threads && settings.peer_mpi) {
     return Status(StatusCode::invalid_argument,

@@ -57,19 +57,16 @@ void print_network(const NetworkResult& network, std::FILE* out) {
   print_raw(network, RawSeries::stream,
             fmt::format("every rank {} B to its rail peers", network.stream_bytes),
             fmt::format("{:.2f}", network.stream.gigabytes_per_second()), out);
-  NetworkOperation busy = network.stream;
-  busy.us = network.raw(RawSeries::stream_busy).p50;
+  const double busy_us = network.raw(RawSeries::stream_busy).p50;
   print_raw(network, RawSeries::stream_busy, "the same, every rank copies memory meanwhile",
-            fmt::format("{:.2f}", busy.gigabytes_per_second()), out);
+            fmt::format("{:.2f}", network.stream.gigabytes_per_second(busy_us)), out);
   for (const int operation : {kDispatch, kCombine}) {
     const NetworkOperation& of = network.operations[static_cast<std::size_t>(operation)];
-    NetworkOperation puts = of;
-    puts.us = of.puts_us;
     print_raw(network,
               operation == kDispatch ? RawSeries::dispatch_bytes : RawSeries::combine_bytes,
               fmt::format("every rank the bytes of its {}",
                           kOperationNames[static_cast<std::size_t>(operation)]),
-              fmt::format("{:.2f}", puts.gigabytes_per_second()), out);
+              fmt::format("{:.2f}", of.gigabytes_per_second(of.puts_us)), out);
   }
   print_raw(network, RawSeries::one_way_record,
             fmt::format("one way, a record of {} B, two ranks", network.record_bytes), "", out);
@@ -102,11 +99,11 @@ void print_network(const NetworkResult& network, std::FILE* out) {
   fmt::print(out, "# {:<9} {:>13} {:>10} {:>12} {:>12}\n", "alone", "last arrival", "(p50)",
              "bandwidth", "with copies");
   for (const int operation : {kDispatch, kCombine, kPair}) {
-    NetworkOperation alone = network.operations[static_cast<std::size_t>(operation)];
-    alone.us = alone.network_us;
+    const NetworkOperation& of = network.operations[static_cast<std::size_t>(operation)];
     fmt::print(out, "  {:<9} {:>10.1f} us {:>10.2f} {:>10.1f} % {:>10.1f} %\n",
-               kOperationNames[static_cast<std::size_t>(operation)], alone.us,
-               alone.gigabytes_per_second(), 100.0 * network.network_share_of_stream(operation),
+               kOperationNames[static_cast<std::size_t>(operation)], of.network_us,
+               of.gigabytes_per_second(of.network_us),
+               100.0 * network.network_share_of_stream(operation),
                100.0 * network.network_share_of_busy_stream(operation));
   }
   for (const int operation : {kDispatch, kCombine, kPair}) {
