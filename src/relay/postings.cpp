@@ -105,14 +105,13 @@ bool Postings::post() {
   for (int step = 1; step < site_.nodes.ranks(); ++step) {
     const int peer = (site_.rank + step) % site_.nodes.ranks();
     To& queue = to(peer);
-    any |= post_signs(peer, queue);
+    post_signs(peer, queue);
     if (!queue.held) any |= post_chunks(peer, queue);
   }
   return any;
 }
 
-bool Postings::post_signs(int peer, To& queue) {
-  const std::size_t before = queue.signed_;
+void Postings::post_signs(int peer, To& queue) {
   transport::Chunk chunk;
   chunk.peer = peer;
   chunk.from = kWindowRegion;
@@ -122,15 +121,10 @@ bool Postings::post_signs(int peer, To& queue) {
     chunk.immediate = queue.signs[queue.signed_];
     const transport::Posted posted = endpoint_.put(chunk);
     if (posted == transport::Posted::busy) break;
-    if (posted == transport::Posted::gone) {
-      close(peer);
-      return false;
-    }
+    if (posted == transport::Posted::gone) return close(peer);
     ++queue.signed_;
   }
-  const bool any = queue.signed_ != before;
   forget_posted(queue.signs, queue.signed_);
-  return any;
 }
 
 bool Postings::post_chunks(int peer, To& queue) {
@@ -165,10 +159,12 @@ void Postings::note_first(std::uint64_t account) {
                                       static_cast<std::uint64_t>(base::now_ns()));
 }
 
-void Postings::sent(const transport::Event& event) noexcept {
-  if (event.context == kNoAccount || to(event.peer).settled) return;
+bool Postings::sent(const transport::Event& event) noexcept {
+  if (event.context == kNoAccount) return false;
+  if (to(event.peer).settled) return true;
   --to(event.peer).outstanding[event.context];
   --outstanding_[event.context];
+  return true;
 }
 
 void Postings::close(int peer) noexcept {

@@ -35,11 +35,12 @@ class Postings {
                 int rows);
   void end();
 
-  /// Posts what can be posted now; whether anything was.
+  /// Posts what can be posted now; whether any chunk of a message was.
   bool post();
   /// While held, messages to a peer wait; signs do not.
   void hold(int peer, bool held) noexcept { to(peer).held = held; }
-  void sent(const transport::Event& event) noexcept;
+  /// Whether it was a chunk of a message.
+  bool sent(const transport::Event& event) noexcept;
   /// The peer gets nothing more: what was not posted yet is dropped. What was is waited for as before.
   void close(int peer) noexcept;
   /// Nothing that was posted to a closed peer is waited for any more: its memory may be overwritten,
@@ -72,7 +73,7 @@ class Postings {
   std::size_t number(Account account) const noexcept {
     return static_cast<std::size_t>(account.kind) * banks_ + static_cast<std::size_t>(account.bank);
   }
-  bool post_signs(int peer, To& queue);
+  void post_signs(int peer, To& queue);
   bool post_chunks(int peer, To& queue);
   /// Before a chunk of the account is put.
   void note_first(std::uint64_t account);

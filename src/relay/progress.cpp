@@ -43,22 +43,28 @@ bool Progress::step() {
 
 bool Progress::poll() {
   std::array<transport::Event, 64> events;
+  bool any = false;
   const std::size_t count = endpoint_.poll(events);
   // Taken after it: whatever is here now had arrived by then.
   const std::int64_t now_ns = base::now_ns();
   for (std::size_t i = 0; i < count; ++i) {
     const transport::Event& event = events[i];
     switch (event.kind) {
-      case transport::Event::Kind::sent: postings_.sent(event); break;
-      case transport::Event::Kind::lost: presence_.lost(event.peer); break;
+      case transport::Event::Kind::sent: any |= postings_.sent(event); break;
+      case transport::Event::Kind::lost:
+        any = true;
+        presence_.lost(event.peer);
+        break;
       case transport::Event::Kind::arrived: {
         const int number = transport::Signal::decode(event.immediate).slot;
         if (number >= site_.own().slots()) break;
         const window::RelaySlot slot = site_.own().slot(number);
         endpoint_.took(slot.source, 1);
         if (slot.what == window::RelaySlot::What::sign) {
+          any |= !window::is_sign_of_life(slot.sign);
           presence_.take(slot, now_ns);
         } else {
+          any = true;
           presence_.heard(slot.source, now_ns);
           doubtful_.push_back({slot.source, event.immediate, now_ns});
         }
@@ -67,7 +73,7 @@ bool Progress::poll() {
     }
   }
   if (!doubtful_.empty()) take_chunks();
-  return count > 0;
+  return any;
 }
 
 void Progress::take_chunks() {
@@ -98,8 +104,9 @@ void Progress::tell_flushed(protocol::Kind kind) {
   site_.ring(site_.rank);
 }
 
-bool Progress::finished() const noexcept {
+bool Progress::finished() {
   if (!postings_.idle() || !traffic_->idle() || !presence_.all_closed()) return false;
+  if (!endpoint_.drain()) return false;  // Its goodbye, above all.
   const auto neighbours = site_.neighbours();
   return std::all_of(neighbours.begin(), neighbours.end(), [&](int neighbour) {
     // Pairs with the release store in ~Relay.

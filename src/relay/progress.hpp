@@ -20,14 +20,14 @@ class Progress {
   Progress(const Site& site, transport::Endpoint& endpoint, std::chrono::nanoseconds patience,
            const MakeTraffic& make_traffic);
 
-  /// Whether anything happened.
+  /// Whether anything happened but signs of life.
   bool step();
   /// This rank makes no more calls.
   void close() { presence_.say_goodbye(); }
   /// The thread ends before its time.
   void fail() { presence_.give_up_all("its progress thread has failed"); }
   /// After close(): whether nobody needs this rank any more.
-  bool finished() const noexcept;
+  bool finished();
 
  private:
   bool poll();

@@ -28,8 +28,11 @@ namespace {
 // it has a processor to itself it costs nobody anything to go on looking.
 constexpr std::int64_t kEagerNs = 200'000;
 constexpr std::int64_t kEagerAloneNs = 20'000'000;
-// What comes from other nodes does not wake it.
-constexpr std::chrono::microseconds kNap{100};
+// What comes from other nodes does not wake it. A nap is as long as a hundredth of the time for which nothing has come:
+// so what comes at last is seen a hundredth later than it might be, and a communicator at rest costs next to nothing.
+constexpr std::int64_t kNapNsMin = 100'000;
+constexpr std::int64_t kNapNsMax = 1'000'000;
+constexpr std::int64_t kNapParts = 100;
 constexpr unsigned long kTimerSlackNs = 1000;  // Else naps are half as long again.
 // How long a closed communicator serves peers that live and have not closed theirs: so many times the
 // patience, within bounds.
@@ -210,7 +213,8 @@ void Relay::Thread::run() {
   } catch (const std::exception& error) {  // Memory that is not to be had.
     base::log_error("rank {}: its progress thread ends: {}", site.rank, error.what());
     // The engine still wakes it.
-    while (!closing.load(std::memory_order_acquire)) std::this_thread::sleep_for(kNap);
+    while (!closing.load(std::memory_order_acquire))
+      std::this_thread::sleep_for(std::chrono::nanoseconds(kNapNsMax));
   }
   // Pairs with the load in Waiter::cut_off of the neighbours.
   protocol::HostAccess::store_release(*site.at<std::uint64_t>(site.rank, site.own().closed()),
@@ -237,7 +241,7 @@ void Relay::Thread::serve(Progress& progress) {
   const unsigned threads = 2 * static_cast<unsigned>(site.neighbours().size());
   const std::int64_t eager_ns =
       std::thread::hardware_concurrency() >= threads ? kEagerAloneNs : kEagerNs;
-  std::int64_t eager_until_ns = 0;
+  std::int64_t busy_ns = base::now_ns();  // When something came, or went, last.
   std::int64_t end_ns = 0;
   for (;;) {
     const bool any = progress.step();
@@ -250,16 +254,16 @@ void Relay::Thread::serve(Progress& progress) {
       break;
     }
     if (any) {
-      eager_until_ns = now_ns + eager_ns;
-    } else if (now_ns < eager_until_ns) {
+      busy_ns = now_ns;
+    } else if (now_ns < busy_ns + eager_ns) {
       ::sched_yield();
     } else {
       memory::Sleeper sleeper(site.doorbell(site.rank));
       // Looked at once more: what came before the announcement did not ring.
       if (progress.step()) {
-        eager_until_ns = base::now_ns() + eager_ns;
+        busy_ns = base::now_ns();
       } else {
-        sleeper.sleep(std::chrono::nanoseconds(kNap).count());
+        sleeper.sleep(std::clamp((now_ns - busy_ns) / kNapParts, kNapNsMin, kNapNsMax));
       }
     }
   }

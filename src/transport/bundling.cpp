@@ -85,10 +85,6 @@ BundlingEndpoint::BundlingEndpoint(std::unique_ptr<Endpoint> below, int rank, in
   memory_.reset(new std::byte[departure_place(ranks, 0)]);
 }
 
-BundlingEndpoint::~BundlingEndpoint() {
-  for (int peer = 0; peer < ranks_; ++peer) (void)flush(peer);
-}
-
 std::size_t BundlingEndpoint::arrival_place(int source, int place) noexcept {
   return static_cast<std::size_t>(source * kBundles + place) * kBundleBytes;
 }
@@ -180,6 +176,12 @@ Posted BundlingEndpoint::flush(int target) {
   ++peer.put;
   peer.told = peer.emptied;
   return posted;
+}
+
+bool BundlingEndpoint::drain() {
+  bool all = true;
+  for (int peer = 0; peer < ranks_; ++peer) all &= flush(peer) != Posted::busy;
+  return all;
 }
 
 void BundlingEndpoint::flush_all() {

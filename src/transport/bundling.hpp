@@ -45,8 +45,7 @@ class BundlingEndpoint final : public Endpoint {
   static Result<std::unique_ptr<Endpoint>> over(std::unique_ptr<Endpoint> below, int rank,
                                                 int ranks, const BundlingSettings& settings);
 
-  /// Puts bundles that have not been.
-  ~BundlingEndpoint() override;
+  ~BundlingEndpoint() override = default;
   BundlingEndpoint(const BundlingEndpoint&) = delete;
   BundlingEndpoint& operator=(const BundlingEndpoint&) = delete;
 
@@ -60,6 +59,7 @@ class BundlingEndpoint final : public Endpoint {
   std::size_t poll(std::span<Event> events) override;
   void took(int peer, int chunks) override;
   void abandon(int peer) override;
+  bool drain() override;
   void idle(std::chrono::nanoseconds at_most) override;
   void wake() noexcept override { below_->wake(); }
   std::uint64_t bytes_put(int peer) const noexcept override {

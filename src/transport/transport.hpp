@@ -93,6 +93,8 @@ class Endpoint {
   virtual void took(int peer, int chunks) = 0;
   /// Nothing more is put to the peer.
   virtual void abandon(int peer) = 0;
+  /// Whether no chunk that was put waits here for others, to travel with them: what does, is sent now if it can be.
+  virtual bool drain() = 0;
 
   /// Sleeps until wake() was called since the last idle(), there may be something to poll, or the time
   /// is over; or for less, where the provider cannot tell (libfabric: 100 us).

@@ -69,6 +69,11 @@ enum class Sign : std::uint8_t {
   absent,   ///< Of the sender's node: it is in none of the sums that the sender will form.
 };
 
+/// What comes though nobody does anything.
+constexpr bool is_sign_of_life(Sign sign) noexcept {
+  return sign == Sign::alive || sign == Sign::echo;
+}
+
 /// A message's slot at its receiver, taken apart.
 struct RelaySlot {
   enum class What : std::uint8_t { sign, head, rows, answer, sums, answer_rows };

@@ -106,6 +106,7 @@ class ScriptedEndpoint final : public Endpoint {
   void abandon(int peer) override {
     if (!script_->delays()) inner_->abandon(peer);
   }
+  bool drain() override { return delayed_.empty() && inner_->drain(); }
   void idle(std::chrono::nanoseconds at_most) override { inner_->idle(at_most); }
   void wake() noexcept override { inner_->wake(); }
   std::uint64_t bytes_put(int peer) const noexcept override { return inner_->bytes_put(peer); }

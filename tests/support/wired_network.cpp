@@ -55,6 +55,7 @@ class WiredEndpoint final : public transport::Endpoint {
   std::size_t poll(std::span<transport::Event> events) override { return inner_->poll(events); }
   void took(int peer, int chunks) override { inner_->took(peer, chunks); }
   void abandon(int peer) override { inner_->abandon(peer); }
+  bool drain() override { return inner_->drain(); }
   void idle(std::chrono::nanoseconds at_most) override { inner_->idle(at_most); }
   void wake() noexcept override { inner_->wake(); }
   std::uint64_t bytes_put(int peer) const noexcept override { return inner_->bytes_put(peer); }

@@ -27,6 +27,7 @@ class LibfabricEndpoint final : public Endpoint {
   std::size_t poll(std::span<Event> events) override;
   void took(int peer, int chunks) override;
   void abandon(int peer) override;
+  bool drain() override { return true; }
   void idle(std::chrono::nanoseconds at_most) override;
   void wake() noexcept override;
   std::uint64_t bytes_put(int peer) const noexcept override;

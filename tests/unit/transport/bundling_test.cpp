@@ -64,10 +64,11 @@ TEST(Bundling, TellsOfALostPeerAndTheOthersGoOn) {
   }
 }
 
-/// Counts what an endpoint is given.
+/// Counts what an endpoint is given, and refuses what it is to.
 class Counting final : public Endpoint {
  public:
-  Counting(std::unique_ptr<Endpoint> below, int& puts) : below_(std::move(below)), puts_(puts) {}
+  Counting(std::unique_ptr<Endpoint> below, int& puts, int& refusals)
+      : below_(std::move(below)), puts_(puts), refusals_(refusals) {}
   const Traits& traits() const noexcept override { return below_->traits(); }
   Result<Region> add_region(std::byte* base, std::size_t bytes) override {
     return below_->add_region(base, bytes);
@@ -75,6 +76,10 @@ class Counting final : public Endpoint {
   Result<std::string> introduction() override { return below_->introduction(); }
   Status connect(int peer, std::string_view text) override { return below_->connect(peer, text); }
   Posted put(const Chunk& chunk) override {
+    if (refusals_ > 0) {
+      --refusals_;
+      return Posted::busy;
+    }
     const Posted posted = below_->put(chunk);
     puts_ += posted == Posted::yes ? 1 : 0;
     return posted;
@@ -82,6 +87,7 @@ class Counting final : public Endpoint {
   std::size_t poll(std::span<Event> events) override { return below_->poll(events); }
   void took(int peer, int chunks) override { below_->took(peer, chunks); }
   void abandon(int peer) override { below_->abandon(peer); }
+  bool drain() override { return below_->drain(); }
   void idle(std::chrono::nanoseconds at_most) override { below_->idle(at_most); }
   void wake() noexcept override { below_->wake(); }
   std::uint64_t bytes_put(int peer) const noexcept override { return below_->bytes_put(peer); }
@@ -89,15 +95,17 @@ class Counting final : public Endpoint {
  private:
   std::unique_ptr<Endpoint> below_;
   int& puts_;
+  int& refusals_;
 };
 
 /// Two ranks, one of which puts.
 struct Pair {
   explicit Pair(const BundlingSettings& settings) : fabric(2, calm()) {
     for (int rank = 0; rank < 2; ++rank) {
-      ends.push_back(BundlingEndpoint::over(std::make_unique<Counting>(fabric.endpoint(rank), puts),
-                                            rank, 2, settings)
-                         .value());
+      ends.push_back(
+          BundlingEndpoint::over(std::make_unique<Counting>(fabric.endpoint(rank), puts, refusals),
+                                 rank, 2, settings)
+              .value());
       auto& own = memory[static_cast<std::size_t>(rank)];
       own.assign(100'000, std::byte{0});
       EXPECT_TRUE(ends.back()->add_region(own.data(), own.size()).ok());
@@ -126,6 +134,7 @@ struct Pair {
   }
 
   int puts = 0;
+  int refusals = 0;
   MemoryFabric fabric;
   std::array<std::vector<std::byte>, 2> memory;
   std::vector<std::unique_ptr<Endpoint>> ends;
@@ -159,13 +168,29 @@ TEST(Bundling, LongChunksGoByThemselves) {
 }
 
 // The last signs of a rank that ends.
-TEST(Bundling, WhatWaitsIsPutAtTheEnd) {
+TEST(Bundling, WhatWaitsIsPutByDrain) {
   Pair pair({16000, std::chrono::hours(1)});
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 3)), Posted::yes);
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 4)), Posted::yes);
   EXPECT_TRUE(pair.arrived().empty());
-  pair.ends[0] = nullptr;
+  pair.refusals = 2;
+  EXPECT_FALSE(pair.ends[0]->drain());
+  EXPECT_FALSE(pair.ends[0]->drain());
+  EXPECT_EQ(pair.puts, 0);
+  EXPECT_TRUE(pair.ends[0]->drain());
   EXPECT_EQ(pair.puts, 1);
+  EXPECT_TRUE(pair.ends[0]->drain());
+  EXPECT_EQ(pair.puts, 1);
+  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{3, 4}));
+}
+
+TEST(Bundling, WhoIsGoneIsNotWaitedForByDrain) {
+  Pair pair({16000, std::chrono::hours(1)});
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 3)), Posted::yes);
+  pair.ends[0]->abandon(1);
+  pair.refusals = 1;
+  EXPECT_TRUE(pair.ends[0]->drain());
+  EXPECT_EQ(pair.puts, 0);
 }
 
 TEST(Bundling, TooManyRanks) {
