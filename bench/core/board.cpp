@@ -30,16 +30,17 @@ std::size_t Board::Form::bytes() const noexcept {
 }
 
 Board::Board(std::vector<std::byte*> pieces, int rank, Form form, double deadline_s,
-             std::function<int()> dead_peer)
+             std::function<int()> dead_peer, BoardBridge* bridge)
     : pieces_(std::move(pieces)),
       rank_(rank),
       form_(form),
       deadline_s_(deadline_s),
-      dead_peer_(std::move(dead_peer)) {
+      dead_peer_(std::move(dead_peer)),
+      bridge_(bridge) {
   static_assert(sizeof(Header) <= kHeaderBytes);
   static_assert(std::atomic<std::int64_t>::is_always_lock_free);
   // Zeroed memory is a fresh header: nothing is constructed, since peers may already be using it.
-  spins_ = get_nprocs() >= ranks() ? 20000 : 0;
+  spins_ = get_nprocs() >= (bridge != nullptr ? bridge->ranks_here() : ranks()) ? 20000 : 0;
 }
 
 Board::Header& Board::header(int rank) const noexcept {
@@ -70,22 +71,27 @@ std::span<double> Board::network(int rank) const noexcept {
   return {before.data() + before.size(), static_cast<std::size_t>(form_.network)};
 }
 
-Result<std::int64_t> Board::pass(const std::function<void()>& meanwhile) {
-  Gate& gate = header(0).gate;
-  // Acquire: the count of the last generation was reset before its release.
-  const std::uint32_t generation = gate.generation.load(std::memory_order_acquire);
-  // Acquire and release: whatever a rank did before arriving happened before anybody's start.
-  const std::uint32_t before = gate.arrived.fetch_add(1, std::memory_order_acq_rel);
-  if (before + 1 == static_cast<std::uint32_t>(ranks())) {
-    gate.arrived.store(0, std::memory_order_relaxed);
-    gate.start_ns.store(base::now_ns(), std::memory_order_relaxed);
-    // Pairs with the acquire loads of the waiting ranks below.
-    gate.generation.store(generation + 1, std::memory_order_release);
-    return gate.start_ns.load(std::memory_order_relaxed);
+Status Board::look_round(base::Deadline deadline) const {
+  // Pairs with the release store in fail().
+  if (gate().failed.load(std::memory_order_acquire) != 0) return failure();
+  const int dead = dead_peer_ ? dead_peer_() : -1;
+  if (dead >= 0) {
+    return Status(
+        StatusCode::unavailable,
+        fmt::format("rank {} ended while rank {} waited for the common start", dead, rank_));
   }
+  if (!deadline.expired()) return {};
+  return Status(StatusCode::deadline_exceeded,
+                fmt::format("rank {} waited {} s for the common start; {} of {} ranks came", rank_,
+                            deadline_s_, gate().arrived.load(std::memory_order_relaxed),
+                            bridge_ != nullptr ? bridge_->ranks_here() : ranks()));
+}
+
+template <typename Done>
+Status Board::wait(const Done& done, const std::function<void()>& meanwhile) const {
   const base::Deadline deadline =
       base::Deadline::after(std::chrono::nanoseconds(static_cast<std::int64_t>(deadline_s_ * 1e9)));
-  for (int turn = 0; gate.generation.load(std::memory_order_acquire) == generation; ++turn) {
+  for (int turn = 0; !done(); ++turn) {
     if (meanwhile) {
       meanwhile();
     } else {
@@ -93,22 +99,65 @@ Result<std::int64_t> Board::pass(const std::function<void()>& meanwhile) {
       sched_yield();
       if (turn % 256 != 0) continue;
     }
-    // Pairs with the release store in fail().
-    if (gate.failed.load(std::memory_order_acquire) != 0) return failure();
-    const int dead = dead_peer_ ? dead_peer_() : -1;
-    if (dead >= 0) {
-      return Status(
-          StatusCode::unavailable,
-          fmt::format("rank {} ended while rank {} waited for the common start", dead, rank_));
-    }
-    if (deadline.expired()) {
-      return Status(
-          StatusCode::deadline_exceeded,
-          fmt::format("rank {} waited {} s for the common start; {} of {} ranks came", rank_,
-                      deadline_s_, gate.arrived.load(std::memory_order_relaxed), ranks()));
-    }
+    if (Status status = look_round(deadline); !status) return status;
   }
-  return gate.start_ns.load(std::memory_order_relaxed);
+  return {};
+}
+
+void Board::let_go() const noexcept {
+  gate().arrived.store(0, std::memory_order_relaxed);
+  gate().start_ns.store(base::now_ns(), std::memory_order_relaxed);
+  // Pairs with the acquire loads of the waiting ranks in pass(). Of this rank's own stores it is the last one.
+  gate().generation.fetch_add(1, std::memory_order_release);
+}
+
+Result<std::int64_t> Board::pass(const std::function<void()>& meanwhile) {
+  // Acquire: the count of the last generation was reset before its release.
+  const std::uint32_t generation = gate().generation.load(std::memory_order_acquire);
+  // Acquire and release: whatever a rank did before arriving happened before anybody's start.
+  const auto arrived = static_cast<int>(gate().arrived.fetch_add(1, std::memory_order_acq_rel)) + 1;
+  if (bridge_ != nullptr && rank_ == bridge_->leader()) {
+    Status status = wait(
+        [&] {
+          // Pairs with the increments of the node's others.
+          return gate().arrived.load(std::memory_order_acquire) ==
+                 static_cast<std::uint32_t>(bridge_->ranks_here());
+        },
+        meanwhile);
+    if (status) status = cross(meanwhile);
+    if (!status) {
+      bridge_->fail();
+      return status;
+    }
+    let_go();
+  } else if (bridge_ == nullptr && arrived == ranks()) {
+    let_go();
+  } else {
+    const Status status = wait(
+        [&] { return gate().generation.load(std::memory_order_acquire) != generation; }, meanwhile);
+    if (!status) return status;
+  }
+  return gate().start_ns.load(std::memory_order_relaxed);
+}
+
+// All of this node have come.
+Status Board::cross(const std::function<void()>& meanwhile) const {
+  const base::Deadline deadline =
+      base::Deadline::after(std::chrono::nanoseconds(static_cast<std::int64_t>(deadline_s_ * 1e9)));
+  return bridge_->meet([&] {
+    if (meanwhile) meanwhile();
+    return look_round(deadline);
+  });
+}
+
+Status Board::spread() {
+  if (bridge_ == nullptr) return {};
+  std::vector<std::span<std::byte>> pieces;
+  for (std::byte* piece : pieces_) {
+    // Behind the gate, which is the node's own.
+    pieces.emplace_back(piece + sizeof(Gate), form_.bytes() - sizeof(Gate));
+  }
+  return bridge_->spread(pieces);
 }
 
 void Board::sleep() {
@@ -123,13 +172,13 @@ void Board::fail(const Status& status) noexcept {
   own.record.error[length] = '\0';
   std::uint32_t nobody = 0;
   // Release: the message is complete for whoever sees the number.
-  header(0).gate.failed.compare_exchange_strong(nobody, static_cast<std::uint32_t>(rank_) + 1,
-                                                std::memory_order_release,
-                                                std::memory_order_relaxed);
+  gate().failed.compare_exchange_strong(nobody, static_cast<std::uint32_t>(rank_) + 1,
+                                        std::memory_order_release, std::memory_order_relaxed);
+  if (bridge_ != nullptr && rank_ == bridge_->leader()) bridge_->fail();
 }
 
 Status Board::failure() const {
-  const int rank = static_cast<int>(header(0).gate.failed.load(std::memory_order_acquire)) - 1;
+  const int rank = static_cast<int>(gate().failed.load(std::memory_order_acquire)) - 1;
   return Status(StatusCode::unavailable,
                 fmt::format("rank {} gave up: {}", rank, record(rank).error));
 }

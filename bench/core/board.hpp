@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/deadline.hpp"
+#include "board_bridge.hpp"
 #include "sluice/status.hpp"
 
 namespace sluice::bench {
@@ -32,7 +34,8 @@ struct RankRecord {
 };
 
 /// Zeroed memory that all ranks of the run share, one piece per rank: the gate, the samples and the
-/// records. Any means of sharing will do; the board does not own the memory.
+/// records. Any means of sharing will do; the board does not own the memory. Where nodes share none, each rank has a
+/// copy of pieces of other nodes, and a bridge joins the boards.
 class Board {
  public:
   /// What every rank has room for.
@@ -46,9 +49,10 @@ class Board {
     std::size_t bytes() const noexcept;
   };
 
-  /// `dead_peer` returns a rank known to have died, or -1; it is asked while waiting.
+  /// `dead_peer` returns a rank known to have died, or -1; it is asked while waiting. `bridge`: null where all
+  /// pieces are shared by all ranks.
   Board(std::vector<std::byte*> pieces, int rank, Form form, double deadline_s,
-        std::function<int()> dead_peer);
+        std::function<int()> dead_peer, BoardBridge* bridge = nullptr);
 
   int rank() const noexcept { return rank_; }
   int ranks() const noexcept { return static_cast<int>(pieces_.size()); }
@@ -61,6 +65,8 @@ class Board {
   static void sleep();
   /// Tells the others that this rank gives up and why.
   void fail(const Status& status) noexcept;
+  /// Collective: from here on everyone sees what all ranks have left by now.
+  Status spread();
 
   /// One number per iteration of `rank` in `series`.
   std::span<double> samples(int rank, int series) const noexcept;
@@ -71,12 +77,20 @@ class Board {
 
  private:
   struct Header {
-    Gate gate;  // Rank 0's is the one used.
+    Gate gate;  // Only that of rank 0, or of a node's first rank, is used.
     RankRecord record;
   };
 
   Header& header(int rank) const noexcept;
   double* numbers(int rank) const noexcept;
+  Gate& gate() const noexcept { return header(bridge_ != nullptr ? bridge_->leader() : 0).gate; }
+  /// Until `done()`; `meanwhile` as in pass().
+  template <typename Done>
+  Status wait(const Done& done, const std::function<void()>& meanwhile) const;
+  /// Whether there is a reason to wait no more.
+  Status look_round(base::Deadline deadline) const;
+  void let_go() const noexcept;
+  Status cross(const std::function<void()>& meanwhile) const;
   Status failure() const;
 
   std::vector<std::byte*> pieces_;
@@ -84,6 +98,7 @@ class Board {
   Form form_;
   double deadline_s_;
   std::function<int()> dead_peer_;
+  BoardBridge* bridge_;
   int spins_;
 };
 

@@ -29,6 +29,7 @@ namespace {
 constexpr std::chrono::seconds kJoinLimit(60);
 /// What the others get to end by themselves, with a message of their own, after one rank failed.
 constexpr std::chrono::seconds kGrace(5);
+constexpr std::chrono::seconds kLeaveLimit(10);
 constexpr int kRendezvousPort = 29400;
 
 std::string random_rendezvous() {
@@ -200,6 +201,47 @@ int watch(Children& children, const SignsOfLife& life, double watchdog_s) {
   return children.exit_status();
 }
 
+/// The nodes of a launcher's ranks have to be those that a case may have.
+Status check_nodes(const routing::NodeMap& nodes, const Case& bench_case) {
+  std::string seen;
+  std::string expected;
+  for (int rank = 0; rank < nodes.ranks(); ++rank) {
+    const char* const comma = rank == 0 ? "" : ",";
+    seen += fmt::format("{}{}", comma, nodes.node_of(rank));
+    expected += fmt::format("{}{}", comma, bench_case.node_of(rank));
+  }
+  if (seen == expected) return {};
+  return Status(
+      StatusCode::invalid_argument,
+      fmt::format("ranks have to follow each other on their nodes, as many on each or one more "
+                  "on the first: expected nodes {}, seen {}",
+                  expected, seen));
+}
+
+/// Makes the case one of the launcher's ranks and nodes.
+Status take_world(const World& world, BenchOptions& options) {
+  Case& bench_case = options.bench_case;
+  const auto differs = [](const std::string& what) {
+    return Status(StatusCode::invalid_argument, what);
+  };
+  if (options.ranks_given && bench_case.ranks != world.size()) {
+    return differs(fmt::format("--ranks is {}, but the launcher started {} ranks", bench_case.ranks,
+                               world.size()));
+  }
+  const routing::NodeMap& nodes = world.group()->nodes();
+  if (options.nodes_given && bench_case.nodes != nodes.nodes()) {
+    return differs(fmt::format("--nodes is {}, but the launcher's ranks are on {}",
+                               bench_case.nodes, nodes.nodes()));
+  }
+  if (nodes.several() && options.settings.peer_nccl) {
+    return differs("--peer nccl is for ranks of one node");
+  }
+  bench_case.ranks = world.size();
+  bench_case.nodes = nodes.nodes();
+  if (Status status = check_nodes(nodes, bench_case); !status) return status;
+  return bench_case.settle();
+}
+
 }  // namespace
 
 bool launched_as_rank() {
@@ -218,26 +260,17 @@ int run_from_environment(BenchOptions& options) {
   world_options.deadline = kJoinLimit;
   Result<World> world = World::from_environment(world_options);
   if (!world) return complain(world.status(), -1);
-  if (options.ranks_given && options.bench_case.ranks != world->size()) {
-    return complain(Status(StatusCode::invalid_argument,
-                           fmt::format("--ranks is {}, but the launcher started {} ranks",
-                                       options.bench_case.ranks, world->size())),
-                    world->rank());
+  Status status = take_world(*world, options);
+  std::optional<Workload> workload;
+  if (status) status = workload.emplace(options.bench_case).check_capacity();
+  if (!status) {
+    complain(status, world->rank());
+    // All ranks come here, and rank 0 may serve what others still join by.
+    static_cast<void>(world->leave(kLeaveLimit));
+    return kExitFailed;
   }
-  options.bench_case.ranks = world->size();
-  if (Status status = options.bench_case.settle(); !status) {
-    return complain(status, world->rank());
-  }
-  const Workload workload(options.bench_case);
-  if (Status status = workload.check_capacity(); !status) return complain(status, world->rank());
   Progress progress(nullptr, world->rank() == 0);
-  if (world->group()->nodes().several()) {
-    return complain(Status(StatusCode::unimplemented,
-                           "ranks that a launcher started on several nodes; --nodes makes nodes of "
-                           "this machine's ranks"),
-                    world->rank());
-  }
-  return run_sluice(*world, nullptr, workload, options.settings, progress);
+  return run_sluice(*world, nullptr, *workload, options.settings, progress);
 }
 
 int run_forked(const BenchOptions& options) {

@@ -108,7 +108,8 @@ Status NetworkMeter::watch(Board& board, Contestant& contestant, Progress& progr
       if (Status status = watch_one(board, contestant, operation, turn); !status) return status;
     }
   }
-  return passed(board.pass());
+  if (Status status = passed(board.pass()); !status) return status;
+  return board.spread();  // How much each rank puts, for others to wait for.
 }
 
 Status NetworkMeter::watch_one(Board& board, Contestant& contestant, int operation, int turn) {

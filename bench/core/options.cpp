@@ -227,6 +227,7 @@ Status BenchOptions::parse_reduce_text() {
 
 Status BenchOptions::finish(const CLI::App& app, int argc, const char* const* argv) {
   ranks_given = app.count("--ranks") > 0;
+  nodes_given = app.count("--nodes") > 0;
   for (int i = 0; i < argc; ++i) {
     settings.command += i > 0 ? " " : "";
     settings.command += argv[i];

@@ -43,6 +43,7 @@ class BenchOptions {
   Case bench_case;
   RunSettings settings;
   bool ranks_given = false;
+  bool nodes_given = false;
 
  private:
   struct Texts {

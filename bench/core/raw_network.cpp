@@ -7,12 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <random>
 #include <utility>
 
+#include "bare_endpoint.hpp"
 #include "base/deadline.hpp"
 #include "relay/postings.hpp"
-#include "transport/network.hpp"
 
 namespace sluice::bench {
 namespace {
@@ -32,57 +31,29 @@ base::Deadline deadline_of(double seconds) {
   return base::Deadline::after(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
 }
 
-/// A number that endpoints of one network have in common, and those of others do not.
-Result<std::uint64_t> meet(bootstrap::Group& group, base::Deadline deadline) {
-  std::random_device device;
-  auto gathered = group.all_gather(fmt::format("{:08x}{:08x}", device(), device()), deadline);
-  if (!gathered) return gathered.status();
-  return std::stoull(gathered->front(), nullptr, 16);
-}
-
 }  // namespace
 
 RawNetwork::RawNetwork(bootstrap::Group& group, double deadline_s)
     : group_(group), deadline_s_(deadline_s), took_(static_cast<std::size_t>(group.size())) {}
 
 Result<std::unique_ptr<RawNetwork>> RawNetwork::open(bootstrap::Group& group, double deadline_s) {
-  Result<std::uint64_t> meeting = meet(group, deadline_of(deadline_s));
-  if (!meeting) return meeting.status();
   std::unique_ptr<RawNetwork> network(new RawNetwork(group, deadline_s));
-  if (Status status = network->connect(*meeting); !status) return status;
+  auto endpoint = bare_endpoint(group, deadline_s, [&](const transport::Traits& traits) {
+    return network->make_memory(traits);
+  });
+  if (!endpoint) return endpoint.status();
+  network->endpoint_ = std::move(endpoint).value();
   return network;
 }
 
-Status RawNetwork::connect(std::uint64_t meeting) {
-  const base::Deadline deadline = deadline_of(deadline_s_);
-  auto opened = group_.network()->plain().open(group_.rank(), group_.size(), meeting);
-  Status status = opened.status();
-  std::string introduction;
-  if (status) {
-    endpoint_ = std::move(opened).value();
-    chunk_bytes_ = relay::chunk_bytes(endpoint_->traits());
-    const std::uint64_t areas = static_cast<std::uint64_t>(nodes().nodes()) + 1;
-    Result<Buffer> memory = Buffer::make(areas * kAreaChunks * chunk_bytes_, Buffer::Pages::huge);
-    status = memory.status();
-    if (status) {
-      memory_ = std::move(memory).value();
-      std::memset(memory_.data(), 1, memory_.bytes());  // Pages are taken before the clock runs.
-      status = endpoint_->add_region(memory_.data(), memory_.bytes()).status();
-    }
-    if (status) {
-      Result<std::string> mine = endpoint_->introduction();
-      status = mine.status();
-      if (mine) introduction = std::move(mine).value();
-    }
-  }
-  if (status = group_.agree(status, deadline); !status) return status;
-  const auto gathered = group_.all_gather(introduction, deadline);
-  if (!gathered) return gathered.status();
-  for (int peer = 0; peer < group_.size() && status.ok(); ++peer) {
-    if (nodes().together(peer, group_.rank())) continue;
-    status = endpoint_->connect(peer, (*gathered)[static_cast<std::size_t>(peer)]);
-  }
-  return group_.agree(status, deadline);
+Result<std::span<std::byte>> RawNetwork::make_memory(const transport::Traits& traits) {
+  chunk_bytes_ = relay::chunk_bytes(traits);
+  const std::uint64_t areas = static_cast<std::uint64_t>(nodes().nodes()) + 1;
+  Result<Buffer> memory = Buffer::make(areas * kAreaChunks * chunk_bytes_, Buffer::Pages::huge);
+  if (!memory) return memory.status();
+  memory_ = std::move(memory).value();
+  std::memset(memory_.data(), 1, memory_.bytes());  // Pages are taken before the clock runs.
+  return std::span(memory_.data(), memory_.bytes());
 }
 
 Result<std::uint64_t> RawNetwork::put(int peer, std::uint64_t bytes, std::uint64_t done) {

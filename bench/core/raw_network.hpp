@@ -42,7 +42,7 @@ class RawNetwork {
  private:
   RawNetwork(bootstrap::Group& group, double deadline_s);
 
-  Status connect(std::uint64_t meeting);
+  Result<std::span<std::byte>> make_memory(const transport::Traits& traits);
   /// The next chunk of a piece of `bytes`, of which `done` are put already. 0: not now.
   Result<std::uint64_t> put(int peer, std::uint64_t bytes, std::uint64_t done);
   Status put_whole(int peer, std::uint64_t bytes);

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "base/deadline.hpp"
+#include "board_bridge.hpp"
 #include "bootstrap/group.hpp"
 #include "gpu.hpp"
 #include "machine.hpp"
@@ -155,6 +156,7 @@ int run_contestants(Board& board, const Workload& workload, const Contestants& c
   Machine machine = Machine::here();
   if (workload.bench_case.engine == Device::cuda) machine.gpu = gpu_text();
   Status status = run_rounds(board, workload, contestants, settings, progress, network);
+  if (status.ok()) status = board.spread();
   if (status.ok() && board.rank() == 0) {
     Results results = collect(board, workload, contestants, settings.check, network);
     results.machine = machine;
@@ -178,9 +180,16 @@ std::size_t board_bytes(const Case& bench_case) {
 
 int run_sluice(World& world, std::byte* board_memory, const Workload& workload,
                const RunSettings& settings, Progress& progress) {
-  // Between nodes a progress thread works for each rank.
-  const int threads = world.group()->nodes().several() ? 2 : 1;
-  if (settings.bind) bind_to_processors(world.rank(), world.size(), threads);
+  const std::shared_ptr<bootstrap::Group>& group = world.group();
+  const routing::NodeMap& nodes = group->nodes();
+  const bool apart = nodes.several() && board_memory == nullptr;
+  if (settings.bind) {
+    // Between nodes a progress thread works for each rank. Nodes that share no memory are machines.
+    const int threads = nodes.several() ? 2 : 1;
+    const auto here = static_cast<int>(nodes.ranks_of(nodes.node_of(world.rank())).size());
+    bind_to_processors(apart ? nodes.place_of(world.rank()) : world.rank(),
+                       apart ? here : world.size(), threads);
+  }
   const Case& bench_case = workload.bench_case;
   const bool on_gpu = bench_case.engine == Device::cuda;
   Result<std::unique_ptr<Place>> place =
@@ -190,7 +199,6 @@ int run_sluice(World& world, std::byte* board_memory, const Workload& workload,
   if (!made) return complain(made.status(), world.rank());
   Contestants contestants = std::move(made).value();
   Board::Form form{series_count(contestants), bench_case.iterations, bench_case.singles, 0};
-  const std::shared_ptr<bootstrap::Group>& group = world.group();
   std::unique_ptr<NetworkMeter> network;
   if (group->nodes().several()) {
     Result<std::unique_ptr<NetworkMeter>> meter = NetworkMeter::open(world, bench_case, **place);
@@ -199,7 +207,14 @@ int run_sluice(World& world, std::byte* board_memory, const Workload& workload,
     form.network = NetworkNumbers::count(bench_case);
   }
 
+  std::unique_ptr<BoardBridge> bridge;
+  if (apart) {
+    Result<std::unique_ptr<BoardBridge>> opened = BoardBridge::open(*group, bench_case.deadline_s);
+    if (!opened) return complain(opened.status(), world.rank());
+    bridge = std::move(opened).value();
+  }
   memory::SharedRegion shared;
+  std::vector<std::vector<std::byte>> copies;  // Of pieces of other nodes.
   std::vector<std::byte*> pieces;
   if (board_memory == nullptr) {
     Result<memory::SharedRegion> region =
@@ -208,20 +223,26 @@ int run_sluice(World& world, std::byte* board_memory, const Workload& workload,
     shared = std::move(region).value();
   }
   for (int rank = 0; rank < world.size(); ++rank) {
-    pieces.push_back(board_memory == nullptr
-                         ? shared.base(rank)
-                         : board_memory + static_cast<std::size_t>(rank) * board_bytes(bench_case));
+    if (board_memory != nullptr) {
+      pieces.push_back(board_memory + static_cast<std::size_t>(rank) * board_bytes(bench_case));
+    } else if (nodes.together(rank, world.rank())) {
+      pieces.push_back(shared.base(rank));
+    } else {
+      pieces.push_back(copies.emplace_back(form.bytes()).data());
+    }
   }
-  Board board(std::move(pieces), world.rank(), form, settings.watchdog_s, [&group] {
+  const auto dead_peer = [&group] {
     for (int peer = 0; peer < group->size(); ++peer) {
       if (peer != group->rank() && group->is_dead(peer)) return peer;
     }
     return -1;
-  });
+  };
+  Board board(std::move(pieces), world.rank(), form, settings.watchdog_s, dead_peer, bridge.get());
   const int exit_status =
       run_contestants(board, workload, contestants, settings, progress, network.get());
   contestants.clear();
   network.reset();
+  bridge.reset();
   if (exit_status == kExitFailed) return exit_status;
   const Status left = world.leave(std::chrono::seconds(10));
   return left ? exit_status : complain(left, world.rank());

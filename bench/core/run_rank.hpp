@@ -25,7 +25,7 @@ int run_contestants(Board& board, const Workload& workload, const Contestants& c
 std::size_t board_bytes(const Case& bench_case);
 
 /// The same for Sluice alone, from a world on. Collective. `board_memory`: of all ranks, board_bytes for
-/// each, zeroed, and shared by all of them; null on one node, where the world shares some.
+/// each, zeroed, and shared by all of them; null: each node's ranks share some of the world's.
 int run_sluice(World& world, std::byte* board_memory, const Workload& workload,
                const RunSettings& settings, Progress& progress);
 

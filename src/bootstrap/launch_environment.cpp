@@ -93,28 +93,35 @@ std::string unix_rendezvous(std::initializer_list<std::string> parts) {
   return "unix:" + name;
 }
 
-Status several_hosts(const Launch& launch, const std::string& seen) {
-  return Status(StatusCode::unimplemented, std::string(launch.launcher) + " started " +
-                                               std::to_string(launch.size) +
-                                               " ranks on several hosts (" + seen +
-                                               "): worlds of several hosts are not built yet");
+Status nowhere_to_meet(const Launch& launch, const std::string& seen) {
+  return Status(
+      StatusCode::invalid_argument,
+      std::string(launch.launcher) + " started " + std::to_string(launch.size) +
+          " ranks on several hosts (" + seen + "), and does not say where they can meet: set " +
+          name_of(Variable::rendezvous) +
+          " on all of them to tcp:host:port, the host of rank 0 and a port that is free there");
+}
+
+/// Rank and size as the launcher says, the place as the environment does.
+Result<Launch> at_rendezvous(const Environment& environment, const Reader& reader, Launch launch) {
+  if (!reader.status().ok()) return reader.status();
+  launch.rendezvous = environment.get(Variable::rendezvous).value_or("");
+  if (store::parse_address(launch.rendezvous).ok()) return launch;
+  return bad_value(Variable::rendezvous, launch.rendezvous,
+                   "tcp:host:port, tcp:[IPv6 address]:port or unix:name");
 }
 
 Result<Launch> from_sluice(const Environment& environment) {
   Reader reader(environment, "Sluice");
   Launch launch = reader.launch(Variable::rank, Variable::size);
-  launch.rendezvous = reader.text(Variable::rendezvous);
-  if (!reader.status().ok()) return reader.status();
-  if (auto address = store::parse_address(launch.rendezvous); !address.ok()) {
-    return bad_value(Variable::rendezvous, launch.rendezvous,
-                     "tcp:host:port, tcp:[IPv6 address]:port or unix:name");
-  }
-  return launch;
+  static_cast<void>(reader.text(Variable::rendezvous));  // There has to be one.
+  return at_rendezvous(environment, reader, launch);
 }
 
 Result<Launch> from_torchrun(const Environment& environment) {
   Reader reader(environment, "torchrun");
   Launch launch = reader.launch(Variable::torch_rank, Variable::torch_world_size);
+  if (environment.has(Variable::rendezvous)) return at_rendezvous(environment, reader, launch);
   // Not every launcher that speaks torchrun's language says how many ranks are here.
   int local = launch.size;
   if (environment.has(Variable::torch_local_world_size)) {
@@ -140,10 +147,11 @@ Result<Launch> from_torchrun(const Environment& environment) {
 Result<Launch> from_open_mpi(const Environment& environment) {
   Reader reader(environment, "mpirun");
   Launch launch = reader.launch(Variable::open_mpi_rank, Variable::open_mpi_size);
+  if (environment.has(Variable::rendezvous)) return at_rendezvous(environment, reader, launch);
   const int local = reader.number(Variable::open_mpi_local_size, 1, launch.size);
   const std::string job = reader.text(Variable::pmix_namespace);
   if (!reader.status().ok()) return reader.status();
-  if (local != launch.size) return several_hosts(launch, std::to_string(local) + " of them here");
+  if (local != launch.size) return nowhere_to_meet(launch, std::to_string(local) + " of them here");
   launch.rendezvous = unix_rendezvous({"mpirun", job});
   return launch;
 }
@@ -153,6 +161,7 @@ Result<Launch> from_srun(const Environment& environment) {
   const bool has_step_tasks = environment.has(Variable::slurm_step_tasks);
   Launch launch = reader.launch(
       Variable::slurm_rank, has_step_tasks ? Variable::slurm_step_tasks : Variable::slurm_tasks);
+  if (environment.has(Variable::rendezvous)) return at_rendezvous(environment, reader, launch);
   const std::string job = reader.text(Variable::slurm_job);
   const std::string step = reader.text(Variable::slurm_step);
   int nodes = 1;
@@ -162,7 +171,7 @@ Result<Launch> from_srun(const Environment& environment) {
     break;
   }
   if (!reader.status().ok()) return reader.status();
-  if (nodes > 1) return several_hosts(launch, std::to_string(nodes) + " nodes");
+  if (nodes > 1) return nowhere_to_meet(launch, std::to_string(nodes) + " nodes");
   launch.rendezvous = unix_rendezvous({"srun", job, step});
   return launch;
 }
@@ -176,7 +185,7 @@ Result<Launch> read_launch(const Environment& environment) {
     }
     return false;
   };
-  if (any({Variable::rank, Variable::size, Variable::rendezvous})) return from_sluice(environment);
+  if (any({Variable::rank, Variable::size})) return from_sluice(environment);
   // RANK alone is too common a name to mean torchrun.
   if (environment.has(Variable::torch_rank) && environment.has(Variable::torch_world_size)) {
     return from_torchrun(environment);
@@ -186,6 +195,8 @@ Result<Launch> read_launch(const Environment& environment) {
   if (environment.has(Variable::slurm_rank) && environment.has(Variable::slurm_step)) {
     return from_srun(environment);
   }
+  if (environment.has(Variable::rendezvous))
+    return from_sluice(environment);  // Says what is missing.
   return Status(StatusCode::invalid_argument,
                 "no launcher found: expected SLUICE_RANK, SLUICE_SIZE and SLUICE_RENDEZVOUS, or a "
                 "start by torchrun, mpirun (Open MPI) or srun");

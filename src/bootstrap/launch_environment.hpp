@@ -16,9 +16,10 @@ struct Launch {
   std::string rendezvous;  // As World::join takes it.
 };
 
-/// The first launcher whose variables are set: SLUICE_*, torchrun, mpirun (Open MPI), srun.
-/// invalid_argument names the variable, its value and what was expected; unimplemented is for a
-/// launch over several hosts that the launcher's variables already show.
+/// The first launcher whose variables are set: SLUICE_RANK and SLUICE_SIZE, torchrun, mpirun (Open MPI),
+/// srun. They meet at SLUICE_RENDEZVOUS, or if it is not set, where the launcher's variables lead to.
+/// invalid_argument names the variable, its value and what was expected, or says that the launcher's ranks are
+/// on several hosts and have no place to meet.
 Result<Launch> read_launch(const base::Environment& environment);
 
 }  // namespace sluice::bootstrap

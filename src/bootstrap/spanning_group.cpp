@@ -2,14 +2,17 @@
 #include "bootstrap/spanning_group.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <numeric>
 #include <utility>
 
 #include "base/environment.hpp"
 #include "bootstrap/agreement.hpp"
+#include "bootstrap/mesh.hpp"
 #include "bootstrap/process_group.hpp"
 #include "bootstrap/served_store.hpp"
+#include "store/store.hpp"
 #include "transport/network.hpp"
 
 namespace sluice::bootstrap {
@@ -23,6 +26,23 @@ routing::NodeMap map_of(const std::vector<std::string>& names) {
         numbers.try_emplace(name, static_cast<int>(numbers.size())).first->second);
   }
   return routing::NodeMap(rank_to_node);
+}
+
+// Of a blob, in one value of the store.
+constexpr std::size_t kPartBytes = store::kValueBytesMax - sizeof(std::uint64_t);
+
+std::string first_value(std::string_view blob) {
+  const std::uint64_t length = blob.size();
+  std::string value(sizeof(length), '\0');
+  std::memcpy(value.data(), &length, sizeof(length));  // x86 and ARM: little-endian
+  return value.append(blob.substr(0, kPartBytes));
+}
+
+std::uint64_t take_length(std::string& value) {
+  std::uint64_t length = 0;
+  std::memcpy(&length, value.data(), std::min(sizeof(length), value.size()));
+  value.erase(0, sizeof(length));
+  return length;
 }
 
 std::string all_key(std::uint64_t gather) {
@@ -112,18 +132,42 @@ Result<std::vector<std::string>> SpanningGroup::all_gather(std::string_view blob
                   "rank " + std::to_string(rank_) + " has left this world and calls a collective");
   }
   if (!broken_.ok()) return broken_;
-  auto blobs = gather_all(blob, deadline);
-  if (!blobs.ok()) {
-    broken_ = blobs.status();
-    store_->give_up(broken_);
+  auto blobs = gather_values(first_value(blob), deadline);
+  Status status = blobs.status();
+  std::size_t longest = 0;
+  if (status.ok()) {
+    for (std::size_t rank = 0; rank < blobs->size(); ++rank) {
+      const std::uint64_t length = take_length((*blobs)[rank]);
+      if (length > kBlobBytesMax) {  // All ranks see the same: the world goes on.
+        return Status(StatusCode::invalid_argument,
+                      "rank " + std::to_string(rank) + " gave a blob of " + std::to_string(length) +
+                          " bytes, expected at most " + std::to_string(kBlobBytesMax));
+      }
+      longest = std::max(longest, static_cast<std::size_t>(length));
+    }
+    status = gather_rest(blob, *blobs, longest, deadline);
   }
-  return blobs;
+  if (status.ok()) return blobs;
+  broken_ = status;
+  store_->give_up(broken_);
+  return status;
 }
 
-Result<std::vector<std::string>> SpanningGroup::gather_all(std::string_view blob,
-                                                           base::Deadline deadline) {
+Status SpanningGroup::gather_rest(std::string_view blob, std::vector<std::string>& blobs,
+                                  std::size_t longest, base::Deadline deadline) {
+  for (std::size_t done = kPartBytes; done < longest; done += kPartBytes) {
+    const auto part = done < blob.size() ? blob.substr(done, kPartBytes) : std::string_view();
+    auto parts = gather_values(part, deadline);
+    if (!parts.ok()) return parts.status();
+    for (std::size_t rank = 0; rank < blobs.size(); ++rank) blobs[rank] += (*parts)[rank];
+  }
+  return {};
+}
+
+Result<std::vector<std::string>> SpanningGroup::gather_values(std::string_view value,
+                                                              base::Deadline deadline) {
   const std::vector<std::string> before = std::exchange(keys_, {});
-  auto blobs = gather_among(everyone_, all_key(gathers_++), blob, deadline);
+  auto blobs = gather_among(everyone_, all_key(gathers_++), value, deadline);
   if (!blobs.ok()) return blobs;
   // Whoever is in this gather has read everything of the calls before.
   for (const std::string& key : before) {

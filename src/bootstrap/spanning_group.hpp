@@ -43,7 +43,11 @@ class SpanningGroup final : public Group {
 
  private:
   SpanningGroup(int rank, routing::NodeMap nodes);
-  Result<std::vector<std::string>> gather_all(std::string_view blob, base::Deadline deadline);
+  /// One value of every rank, as long as the store takes it.
+  Result<std::vector<std::string>> gather_values(std::string_view value, base::Deadline deadline);
+  /// What is not in the first values yet, of which each begins with the length of its blob.
+  Status gather_rest(std::string_view blob, std::vector<std::string>& blobs, std::size_t longest,
+                     base::Deadline deadline);
   Status join_node(base::Deadline deadline);
   /// Through the store, among `members`, under keys that nobody else uses.
   Result<std::vector<std::string>> gather_among(const std::vector<int>& members,

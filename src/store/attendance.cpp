@@ -26,7 +26,7 @@ std::optional<Status> Attendance::loss() const {
 std::optional<Status> Attendance::loss_unlocked() const {
   if (!lost_.has_value()) return std::nullopt;
   return Status(StatusCode::unavailable, "rank " + std::to_string(*lost_) +
-                                             " ended, or gave up, while the world was joining");
+                                             " ended, or gave up, and has not left its world");
 }
 
 Status Attendance::wait(base::Deadline deadline) {

@@ -66,6 +66,13 @@ std::string use(World& world) {
     if (Status left = part->leave(seconds(60)); !left.ok()) return "part: " + left.to_string();
   }
   if (Status status = world.barrier(); !status.ok()) return "barrier: " + status.to_string();
+  // More than a value of a store may have, as the last thing of all.
+  auto long_ones = world.all_gather(std::string(rank % 2 == 0 ? 9U : 2500000U, 'x'));
+  if (!long_ones.ok()) return "long blobs: " + long_ones.status().to_string();
+  for (int peer = 0; peer < size; ++peer) {
+    const std::string& blob = (*long_ones)[static_cast<std::size_t>(peer)];
+    if (blob != std::string(peer % 2 == 0 ? 9U : 2500000U, 'x')) return "a long blob";
+  }
   if (Status left = world.leave(seconds(60)); !left.ok()) return "leave: " + left.to_string();
   return "";
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "base/environment.hpp"
 #include "base/log.hpp"
@@ -115,11 +116,28 @@ TEST(LaunchEnvironment, MpirunAndSrunMeetAtTheirJob) {
   EXPECT_EQ(read(without_step_size).value().size, 8);
 }
 
-TEST(LaunchEnvironment, SeveralHostsAreUnimplemented) {
-  for (const auto& variables : {with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
-                                with(kSlurm, "SLURM_STEP_NUM_NODES", "2")}) {
-    EXPECT_EQ(read(variables).status().code(), StatusCode::unimplemented);
+TEST(LaunchEnvironment, MpirunAndSrunOnSeveralHostsHaveToBeToldWhereToMeet) {
+  for (const auto& [variables, rank, size] :
+       {std::tuple{with(kOpenMpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "2"), 0, 3},
+        std::tuple{with(kSlurm, "SLURM_STEP_NUM_NODES", "2"), 5, 6}}) {
+    expect_invalid(variables, "SLUICE_RENDEZVOUS", "several hosts");
+    const auto launch = read(with(variables, "SLUICE_RENDEZVOUS", "tcp:first:29400"));
+    ASSERT_TRUE(launch.ok()) << launch.status().to_string();
+    EXPECT_EQ(launch->rank, rank);
+    EXPECT_EQ(launch->size, size);
+    EXPECT_EQ(launch->rendezvous, "tcp:first:29400");
   }
+}
+
+TEST(LaunchEnvironment, EveryLaunchersRanksMeetAtTheRendezvousThatIsSet) {
+  for (const Variables& launcher : {kTorch, kOpenMpi, kSlurm}) {
+    EXPECT_EQ(read(with(launcher, "SLUICE_RENDEZVOUS", "unix:here")).value().rendezvous,
+              "unix:here");
+    expect_invalid(with(launcher, "SLUICE_RENDEZVOUS", "nowhere"), "SLUICE_RENDEZVOUS", "nowhere");
+  }
+  expect_invalid(with(with(kTorch, "SLUICE_RENDEZVOUS", "unix:here"), "RANK", "7"), "RANK", "7");
+  // The place alone starts nothing.
+  expect_invalid({{"SLUICE_RENDEZVOUS", "unix:here"}}, "SLUICE_SIZE", "not set");
 }
 
 TEST(LaunchEnvironment, MalformedValuesAreNamed) {

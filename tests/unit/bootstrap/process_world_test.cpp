@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "bootstrap/mesh.hpp"
 #include "bootstrap/process_group.hpp"
 #include "bootstrap/store_gather.hpp"
 #include "memory/mapping.hpp"
@@ -270,16 +271,27 @@ TEST(ProcessWorld, SeveralNodes) {
     EXPECT_TRUE(all.nodes().together(0, 2));
     EXPECT_FALSE(all.nodes().together(0, 1));
     EXPECT_NE(all.network(), nullptr);
-    // More gathers than one, of different lengths.
-    for (int round = 0; round < 3; ++round) {
-      auto blobs =
-          all.all_gather(std::string(static_cast<std::size_t>(rank * round), 'x'), deadline());
+    // More gathers than one, of different lengths: in one value of the store, and in several.
+    const auto blob_of = [](int peer, std::size_t bytes) {
+      std::string blob(static_cast<std::size_t>(peer) * bytes, 'x');
+      for (std::size_t i = 0; i < blob.size(); i += 1000) blob[i] = static_cast<char>('a' + i % 23);
+      return blob;
+    };
+    constexpr std::size_t kValue = std::size_t{1} << 20;
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, kValue / 2 - 4, kValue / 2 - 3,
+                                    kValue - 8, kValue - 7, std::size_t{2}, 3 * kValue}) {
+      auto blobs = all.all_gather(blob_of(rank, bytes), deadline());
       ASSERT_TRUE(blobs.ok()) << blobs.status().to_string();
       for (int peer = 0; peer < 3; ++peer) {
-        EXPECT_EQ((*blobs)[static_cast<std::size_t>(peer)].size(),
-                  static_cast<std::size_t>(peer * round));
+        EXPECT_TRUE((*blobs)[static_cast<std::size_t>(peer)] == blob_of(peer, bytes))
+            << peer << " " << bytes;
       }
     }
+    // One that is too long is everybody's Status, and the world goes on.
+    const std::string long_one(rank == 1 ? bootstrap::kBlobBytesMax + 1 : 5, 'x');
+    const Status too_long = all.all_gather(long_one, deadline()).status();
+    EXPECT_EQ(too_long.code(), StatusCode::invalid_argument) << too_long.to_string();
+    EXPECT_NE(too_long.message().find("rank 1 gave a blob of 268435457"), std::string::npos);
     // Memory of one's node is mapped, that of others is not.
     auto shared = all.share(4096, true, deadline());
     ASSERT_TRUE(shared.ok()) << shared.status().to_string();
