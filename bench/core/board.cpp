@@ -72,9 +72,9 @@ std::span<double> Board::network(int rank) const noexcept {
 }
 
 Status Board::look_round(base::Deadline deadline) const {
-  // Pairs with the release store in fail().
-  if (gate().failed.load(std::memory_order_acquire) != 0) return failure();
   const int dead = dead_peer_ ? dead_peer_() : -1;
+  // Pairs with the release store in fail(). After the look at the dead: who gives up says so, and ends then.
+  if (gate().failed.load(std::memory_order_acquire) != 0) return failure();
   if (dead >= 0) {
     return Status(
         StatusCode::unavailable,

@@ -62,12 +62,10 @@ bool BoardBridge::here(int rank) const noexcept {
 Status BoardBridge::look() {
   std::array<Event, 16> events;
   const std::size_t count = endpoint_->poll(events);
+  int lost = -1;
   for (std::size_t i = 0; i < count; ++i) {
     const Event& event = events[i];
-    if (event.kind == Event::Kind::lost) {
-      return Status(StatusCode::unavailable,
-                    fmt::format("rank {} is lost to rank {}", event.peer, group_.rank()));
-    }
+    if (event.kind == Event::Kind::lost) lost = event.peer;
     if (event.kind != Event::Kind::arrived) continue;
     const auto leader = static_cast<int>(event.immediate / 2);
     ++came_[static_cast<std::size_t>(leader)];
@@ -75,9 +73,14 @@ Status BoardBridge::look() {
     endpoint_->took(leader, 1);
   }
   if (count == 0) ::sched_yield();
-  if (failed_ < 0) return {};
+  // Who gives up says so, and ends then.
+  if (failed_ >= 0) {
+    return Status(StatusCode::unavailable,
+                  fmt::format("a rank of node {} gave up", group_.nodes().node_of(failed_)));
+  }
+  if (lost < 0) return {};
   return Status(StatusCode::unavailable,
-                fmt::format("a rank of node {} gave up", group_.nodes().node_of(failed_)));
+                fmt::format("rank {} is lost to rank {}", lost, group_.rank()));
 }
 
 Status BoardBridge::put(int leader, bool failed, const std::function<Status()>& between) {
