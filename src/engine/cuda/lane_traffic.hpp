@@ -2,12 +2,15 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <vector>
 
 #include "engine/cuda/ferry_launcher.hpp"
+#include "engine/cuda/lane_postings.hpp"
+#include "engine/cuda/lane_view.hpp"
 #include "relay/traffic.hpp"
 #include "transport/message.hpp"
 
@@ -20,6 +23,7 @@ namespace sluice::engine::cuda {
 /// in groups, one for each (token, node). The rail peer's ferry carries each to the lanes that it is for, as it comes.
 /// **Combine.** Straight to the rank that it is for: weights that were given, and answers with their cell (a
 /// message each), and rows in groups.
+/// LanePostings is the way out; here are the way in, and what is told in both directions.
 ///
 /// **Why nothing is overwritten before it is read.** A lane here, on its way, and there belongs to one
 /// writer and one bank. Kernels wait until the reader has told that it has read the last use of a bank. What it tells comes
@@ -42,8 +46,6 @@ class LaneTraffic final : public relay::Traffic {
   bool idle() const noexcept override { return ferry_.idle(); }
 
  private:
-  using Packet = std::array<std::uint32_t, 4>;
-
   /// What has come of one operation of a source, in one bank.
   struct Arrival {
     std::uint64_t epoch = 0;  // That is awaited.
@@ -60,34 +62,9 @@ class LaneTraffic final : public relay::Traffic {
     std::uint64_t items;  // Of the ferry, counted from its first.
   };
 
-  static std::size_t at(int value) noexcept { return static_cast<std::size_t>(value); }
-  int bank(std::uint64_t epoch) const noexcept {
-    return static_cast<int>((epoch - 1) % at(port_->layout.shape().banks));
-  }
   std::uint64_t published(protocol::CellKind kind) const noexcept;
   template <typename Post>
   bool take(protocol::CellKind kind, std::uint64_t published, Post post);
-  const std::byte* host(std::size_t offset) const noexcept { return port_->host + offset; }
-  Packet packet(std::size_t offset) const noexcept;
-  /// Bits of the tokens whose records a cell announces.
-  bool comes(std::size_t lane, int bank, int token) const noexcept;
-
-  void post_dispatch(std::uint64_t epoch);
-  std::size_t post_dispatch_head(int node, std::uint64_t epoch, std::vector<std::uint16_t>& ranks);
-  void post_rows(int peer, std::uint64_t epoch, const std::vector<std::uint16_t>& ranks,
-                 std::size_t row_bytes);
-  void post_weights(std::uint64_t epoch);
-  void post_answers(std::uint64_t epoch);
-  void post_answer(int home, std::uint64_t epoch);
-  /// Tokens, first and behind the last, whose packet at `offset`, `stride` apart, has the tag of the epoch.
-  struct Range {
-    int begin = 0;
-    int end = 0;
-    bool empty() const noexcept { return begin >= end; }
-  };
-  Range tagged(std::size_t offset, std::size_t stride, std::uint64_t epoch) const noexcept;
-  bool weights_before(std::size_t lane, int bank) const noexcept;
-  std::size_t record_bytes(std::size_t lane, protocol::CellKind kind, int bank) const noexcept;
 
   void take_dispatch_head(int source, int bank);
   void take_dispatch_rows(int source, int bank, int group);
@@ -96,7 +73,6 @@ class LaneTraffic final : public relay::Traffic {
   void take_answer(int source, int bank);
   void take_answer_rows(int source, int bank, int group);
   void carry_answer_rows(int source, const Arrival& arrival, int bank, int group);
-  bool has_row(std::size_t lane, std::uint64_t epoch, int slot) const noexcept;
   void end(Arrival& arrival, int source, protocol::Kind kind);
   void end_answer(Arrival& arrival, int source, int bank);
   std::uint16_t row_ranks(int source, int bank, int token) const noexcept;
@@ -109,12 +85,11 @@ class LaneTraffic final : public relay::Traffic {
   bool given_up(int peer) const noexcept;
 
   const relay::Site& site_;
-  relay::Postings& postings_;
   std::shared_ptr<FerryPort> port_;
+  const LaneView view_;
+  LanePostings out_;
   Ferry ferry_;
   transport::Arrivals arrivals_;
-  const int tokens_;
-  const int slots_;  // Rows of an answer.
   std::array<std::uint64_t, protocol::kCellKinds> taken_{};
   std::vector<Arrival> dispatches_;  // [R][B]
   std::vector<Arrival> combines_;    // [R][B]

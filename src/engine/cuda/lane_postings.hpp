@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/cuda/lane_view.hpp"
+#include "relay/postings.hpp"
+#include "relay/site.hpp"
+
+namespace sluice::engine::cuda {
+
+/// The way out: what this rank's kernels have published is posted, an operation at a time (LaneTraffic).
+class LanePostings {
+ public:
+  /// All outlive it.
+  LanePostings(const relay::Site& site, relay::Postings& postings, const LaneView& view) noexcept
+      : site_(site), postings_(postings), view_(view) {}
+
+  void dispatch(std::uint64_t epoch);
+  void weights(std::uint64_t epoch);
+  void answers(std::uint64_t epoch);
+
+ private:
+  std::size_t post_head(int node, std::uint64_t epoch, std::vector<std::uint16_t>& ranks);
+  void post_rows(int peer, std::uint64_t epoch, const std::vector<std::uint16_t>& ranks,
+                 std::size_t row_bytes);
+  void post_answer(int home, std::uint64_t epoch);
+
+  const relay::Site& site_;
+  relay::Postings& postings_;
+  const LaneView& view_;
+};
+
+}  // namespace sluice::engine::cuda

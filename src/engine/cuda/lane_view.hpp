@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/cuda/ferry_launcher.hpp"
+#include "protocol/signals.hpp"
+
+namespace sluice::engine::cuda {
+
+/// As an index.
+inline std::size_t at(int value) noexcept {
+  return static_cast<std::size_t>(value);
+}
+
+/// Reads packets in this rank's host memory: those that its kernels have written for other nodes, and those that have
+/// landed here. A lane is its offset there.
+class LaneView {
+ public:
+  using Packet = std::array<std::uint32_t, 4>;
+  /// Tokens, first and behind the last.
+  struct Range {
+    int begin = 0;
+    int end = 0;
+    bool empty() const noexcept { return begin >= end; }
+  };
+
+  /// `port` outlives the view.
+  explicit LaneView(const FerryPort& port) noexcept
+      : port_(port),
+        tokens_(port.layout.shape().tokens),
+        slots_(tokens_ * port.layout.shape().combine_rows_per_token) {}
+
+  int tokens() const noexcept { return tokens_; }
+  /// Rows of an answer.
+  int slots() const noexcept { return slots_; }
+  const window::PacketLayout& layout() const noexcept { return port_.layout; }
+  const window::HostLanes& lanes(int rank) const noexcept { return port_.lanes[at(rank)]; }
+  int bank(std::uint64_t epoch) const noexcept {
+    return static_cast<int>((epoch - 1) % at(port_.layout.shape().banks));
+  }
+
+  const std::byte* host(std::size_t offset) const noexcept { return port_.host + offset; }
+  Packet packet(std::size_t offset) const noexcept;
+  /// Whether the cell of a lane is one of the epoch.
+  bool has_cell(std::size_t lane, protocol::CellKind kind, std::uint64_t epoch) const noexcept {
+    return packet(lane + layout().cell(kind, bank(epoch)))[0] == window::tag_of(epoch);
+  }
+  /// Whether a dispatch's cell announces a record of the token.
+  bool comes(std::size_t lane, int bank, int token) const noexcept;
+  /// Those whose packet at `offset`, `stride` apart, has the tag of the epoch, and what lies between.
+  Range tagged(std::size_t offset, std::size_t stride, std::uint64_t epoch) const noexcept;
+  /// Of the records that a cell announces.
+  std::size_t record_bytes(std::size_t lane, protocol::CellKind kind, int bank) const noexcept;
+  /// Whether a combine's cell says that weights come in a message before the answers.
+  bool weights_before(std::size_t lane, int bank) const noexcept;
+  /// Whether an answer in a lane has a row in this slot.
+  bool has_row(std::size_t lane, std::uint64_t epoch, int slot) const noexcept;
+
+ private:
+  const FerryPort& port_;
+  const int tokens_;
+  const int slots_;
+};
+
+}  // namespace sluice::engine::cuda
