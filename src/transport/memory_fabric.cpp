@@ -2,7 +2,6 @@
 #include "transport/memory_fabric.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -45,19 +44,14 @@ class MemoryFabric::Network {
     flight->chunk = chunk;
     if (!happens(adversity_.late_read)) read(*flight);
     of(rank).unsent.push_back(flight);
-    count_events(of(rank));
     if (!of(chunk.peer).cut_off && !of(rank).cut_off) {
       of(chunk.peer).on_the_way.push_back(std::move(flight));
-      count_events(of(chunk.peer));
       of(chunk.peer).changed.notify_one();
     }
     return Posted::yes;
   }
 
   std::size_t poll(int rank, std::span<Event> events) {
-    // Ranks look much more often than anything comes, and are not to wait for each other then. Pairs with the
-    // release store in count_events(): stale, it is looked at again.
-    if (of(rank).events.load(std::memory_order_acquire) == 0) return 0;
     const std::lock_guard lock(mutex_);
     std::size_t count = 0;
     while (count < events.size() && !happens(adversity_.delay)) {
@@ -65,7 +59,6 @@ class MemoryFabric::Network {
       if (!event) break;
       events[count++] = *event;
     }
-    count_events(of(rank));
     return count;
   }
 
@@ -87,7 +80,7 @@ class MemoryFabric::Network {
     std::unique_lock lock(mutex_);
     Rank& own = of(rank);
     own.changed.wait_for(lock, at_most, [&] {
-      return own.woken || own.events.load(std::memory_order_relaxed) != 0;
+      return own.woken || !own.unsent.empty() || !own.on_the_way.empty() || !own.lost.empty();
     });
     own.woken = false;
   }
@@ -114,22 +107,19 @@ class MemoryFabric::Network {
     of(rank).unsent.clear();
     of(rank).on_the_way.clear();
     of(rank).cut_off = true;
-    count_events(of(rank));
   }
 
   void cut_off(int rank, bool told) {
     const std::lock_guard lock(mutex_);
     of(rank).cut_off = true;
     of(rank).on_the_way.clear();
-    count_events(of(rank));
     for (int peer = 0; peer < static_cast<int>(ranks_.size()); ++peer) {
       if (peer == rank) continue;
       std::erase_if(of(peer).on_the_way, [&](const std::shared_ptr<Flight>& flight) {
         return flight->source == rank && happens(512);
       });
-      if (told) of(peer).lost.push_back(rank);
-      count_events(of(peer));
       if (!told) continue;
+      of(peer).lost.push_back(rank);
       of(peer).changed.notify_one();
     }
   }
@@ -153,17 +143,12 @@ class MemoryFabric::Network {
     std::deque<std::shared_ptr<Flight>> unsent;      // of this rank
     std::deque<std::shared_ptr<Flight>> on_the_way;  // to this rank
     std::deque<int> lost;                            // peers of which it is to be told
-    std::atomic<std::size_t> events{0};              // how many of all these; stored under the lock
     bool cut_off = false;
     bool woken = false;
     std::condition_variable changed;
   };
 
   Rank& of(int rank) noexcept { return ranks_[static_cast<std::size_t>(rank)]; }
-  static void count_events(Rank& rank) {
-    const std::size_t events = rank.unsent.size() + rank.on_the_way.size() + rank.lost.size();
-    rank.events.store(events, std::memory_order_release);  // Pairs with the load in poll().
-  }
   Toward& toward(int rank, int peer) noexcept {
     return of(rank).toward[static_cast<std::size_t>(peer)];
   }
