@@ -1,35 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "bare_endpoint.hpp"
 
-#include <fmt/format.h>
-
-#include <chrono>
-#include <random>
 #include <string>
 #include <utility>
 
 #include "base/deadline.hpp"
+#include "seconds.hpp"
 #include "transport/network.hpp"
 
 namespace sluice::bench {
-namespace {
-
-/// A number that endpoints of one network have in common, and those of others do not.
-Result<std::uint64_t> meet(bootstrap::Group& group, base::Deadline deadline) {
-  std::random_device device;
-  auto gathered = group.all_gather(fmt::format("{:08x}{:08x}", device(), device()), deadline);
-  if (!gathered) return gathered.status();
-  return std::stoull(gathered->front(), nullptr, 16);
-}
-
-}  // namespace
-
 Result<std::unique_ptr<transport::Endpoint>> bare_endpoint(
     bootstrap::Group& group, double deadline_s,
     const std::function<Result<std::span<std::byte>>(const transport::Traits&)>& memory) {
-  const base::Deadline deadline =
-      base::Deadline::after(std::chrono::nanoseconds(static_cast<std::int64_t>(deadline_s * 1e9)));
-  const Result<std::uint64_t> meeting = meet(group, deadline);
+  const base::Deadline deadline = deadline_of(deadline_s);
+  const Result<std::uint64_t> meeting = group.number(deadline);
   if (!meeting) return meeting.status();
   auto opened = group.network()->plain().open(group.rank(), group.size(), *meeting);
   Status status = opened.status();

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/deadline.hpp"
+#include "seconds.hpp"
 
 namespace sluice::bench {
 namespace {
@@ -89,8 +90,7 @@ Status Board::look_round(base::Deadline deadline) const {
 
 template <typename Done>
 Status Board::wait(const Done& done, const std::function<void()>& meanwhile) const {
-  const base::Deadline deadline =
-      base::Deadline::after(std::chrono::nanoseconds(static_cast<std::int64_t>(deadline_s_ * 1e9)));
+  const base::Deadline deadline = deadline_of(deadline_s_);
   for (int turn = 0; !done(); ++turn) {
     if (meanwhile) {
       meanwhile();
@@ -142,8 +142,7 @@ Result<std::int64_t> Board::pass(const std::function<void()>& meanwhile) {
 
 // All of this node have come.
 Status Board::cross(const std::function<void()>& meanwhile) const {
-  const base::Deadline deadline =
-      base::Deadline::after(std::chrono::nanoseconds(static_cast<std::int64_t>(deadline_s_ * 1e9)));
+  const base::Deadline deadline = deadline_of(deadline_s_);
   return bridge_->meet([&] {
     if (meanwhile) meanwhile();
     return look_round(deadline);

@@ -12,6 +12,7 @@
 
 #include "bare_endpoint.hpp"
 #include "base/deadline.hpp"
+#include "seconds.hpp"
 
 namespace sluice::bench {
 namespace {
@@ -22,10 +23,6 @@ using transport::Posted;
 // What a leader says, and who: an event of an arrival names no sender.
 constexpr std::uint32_t word_of(int leader, bool failed) {
   return static_cast<std::uint32_t>(2 * leader + (failed ? 1 : 0));
-}
-
-base::Deadline deadline_of(double seconds) {
-  return base::Deadline::after(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "codec/row_kernels.hpp"
 #include "distribution.hpp"
+#include "seconds.hpp"
 
 namespace sluice::bench {
 namespace {
@@ -242,7 +243,7 @@ CommunicatorOptions Case::communicator_options() const {
   options.slot_tokens = slot_tokens;
   options.in_flight = in_flight;
   options.block_limit = blocks;
-  options.deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(deadline_s * 1e9));
+  options.deadline = duration_of(deadline_s);
   return options;
 }
 

@@ -22,6 +22,7 @@
 #include "bootstrap/group.hpp"
 #include "node_namespaces.hpp"
 #include "run_rank.hpp"
+#include "seconds.hpp"
 
 namespace sluice::bench {
 namespace {
@@ -176,7 +177,7 @@ class Children {
 };
 
 int watch(Children& children, const SignsOfLife& life, double watchdog_s) {
-  const std::chrono::nanoseconds limit(static_cast<std::int64_t>(watchdog_s * 1e9));
+  const std::chrono::nanoseconds limit = duration_of(watchdog_s);
   std::uint64_t seen = life.total();
   base::Deadline silence = base::Deadline::after(limit);
   std::optional<base::Deadline> grace;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -43,6 +44,8 @@ class Group {
 
   /// Collective. Every rank brings a Status; all get the same one (agreed_status).
   Status agree(const Status& mine, base::Deadline deadline);
+  /// Collective. A random number, the same on all ranks: names what belongs together.
+  Result<std::uint64_t> number(base::Deadline deadline);
 
   /// Collective. Every rank contributes `bytes` zeroed bytes (its own number, 0 allowed) of
   /// anonymous shared memory and maps those of its node (the others' base is null). `committed`: the
