@@ -28,8 +28,11 @@ void PrintTo(const Nodes& nodes, std::ostream* out) {
 }
 
 constexpr Nodes kNodes[] = {
-    {"2x1", 2, 1}, {"2x2", 4, 2}, {"3x2", 6, 2}, {"4x2", 8, 2}, {"3plus1", 4, 3}, {"8x4", 32, 4},
+    {"2x1", 2, 1},    {"2x2", 4, 2},  {"3x2", 6, 2},  {"4x2", 8, 2},
+    {"3plus1", 4, 3}, {"8x4", 32, 4}, {"8x8", 64, 8},
 };
+/// On these every token goes to eight experts of four nodes.
+constexpr int kGroupedRanks = 64;
 
 std::uint64_t number_of(const char* variable, std::uint64_t otherwise) {
   const char* const text = std::getenv(variable);
@@ -54,6 +57,11 @@ Scenario drawn(const Nodes& nodes, std::uint64_t seed, int steps) {
   scenario.ranks = nodes.ranks;
   scenario.shape.experts = nodes.ranks * 2 + static_cast<int>(random.below(3));
   scenario.shape.top_k = static_cast<int>(1 + random.below(8));
+  const bool grouped = nodes.ranks == kGroupedRanks;
+  if (grouped) {
+    scenario.shape.experts = nodes.ranks * 2;
+    scenario.shape.top_k = 8;
+  }
   // Now and then more than a message holds.
   if (random.chance(20) && nodes.ranks <= 8) scenario.shape.max_tokens = 150;
   scenario.options.mode = random.chance(50) ? Mode::latency : Mode::throughput;
@@ -66,6 +74,7 @@ Scenario drawn(const Nodes& nodes, std::uint64_t seed, int steps) {
   scenario.options.registered_bytes = registered_bytes(scenario);
   for (StepSpec& spec : scenario.steps) {
     spec = draw_step(scenario, random);
+    if (grouped) spec.routing = support::RoutingKind::grouped;
     const std::int64_t turn = random.below(single ? 4 : 3);
     if (turn > 0)
       spec.reduce = std::array{Reduce::node, Reduce::rank,

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 namespace sluice::support {
 
@@ -22,6 +23,26 @@ std::int64_t draw_expert(RoutingKind kind, int experts, Random& random) {
     if (left < 0.0) return e;
   }
   return experts - 1;
+}
+
+constexpr int kGroups = 8;
+constexpr int kGroupsOfToken = 4;
+
+// The groups that a token's experts are of.
+std::array<std::int64_t, kGroups> draw_groups(Random& random) {
+  std::array<std::int64_t, kGroups> groups{0, 1, 2, 3, 4, 5, 6, 7};
+  for (std::size_t i = 0; i < kGroupsOfToken; ++i) {
+    const auto other =
+        i + static_cast<std::size_t>(random.below(static_cast<std::int64_t>(groups.size() - i)));
+    std::swap(groups[i], groups[other]);
+  }
+  return groups;
+}
+
+std::int64_t draw_of_groups(const std::array<std::int64_t, kGroups>& groups, int experts,
+                            Random& random) {
+  const std::int64_t each = experts / kGroups;
+  return groups[static_cast<std::size_t>(random.below(kGroupsOfToken))] * each + random.below(each);
 }
 
 std::int64_t bad_id(int experts, Random& random) {
@@ -51,12 +72,20 @@ std::vector<std::int64_t> draw_ids(RoutingKind kind, std::int64_t tokens, int to
   const std::int64_t hot = experts / 2;
   for (std::int64_t token = 0; token < tokens; ++token) {
     const auto begin = static_cast<std::ptrdiff_t>(ids.size());
+    const bool grouped = kind == RoutingKind::grouped;
+    const auto groups = grouped ? draw_groups(random) : std::array<std::int64_t, kGroups>{};
     for (int k = 0; k < top_k; ++k) {
       const bool repeats = kind == RoutingKind::duplicates || kind == RoutingKind::only_hot;
       std::int64_t id = -1;
       if (kind == RoutingKind::only_hot || (kind == RoutingKind::hot && k == 0)) {
         id = hot;
       } else if (kind == RoutingKind::sparse && random.below(3) == 0) {
+        id = -1;
+      } else if (grouped && k < experts / kGroups * kGroupsOfToken) {
+        do {
+          id = draw_of_groups(groups, experts, random);
+        } while (std::find(ids.begin() + begin, ids.end(), id) != ids.end());
+      } else if (grouped) {
         id = -1;
       } else if (kind != RoutingKind::none && (repeats || k < experts)) {
         id = draw_expert(kind, experts, random);

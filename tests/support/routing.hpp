@@ -15,6 +15,7 @@ enum class RoutingKind {
   hot,         ///< Every token has one common expert first; the rest uniform.
   only_hot,    ///< Every route to one expert.
   sparse,      ///< Distinct, a third of the routes -1.
+  grouped,     ///< Distinct, all of four of eight equal groups of experts, drawn for each token.
   none         ///< All -1.
 };
 

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
 #include <thread>
 
 #include "reference/small_float.hpp"
@@ -78,6 +79,19 @@ TEST(Draw, RoutingsAreWhatTheySay) {
       EXPECT_FALSE(seen[id]);
       seen[id] = true;
     }
+  }
+  const auto grouped = draw_ids(RoutingKind::grouped, 50, 9, 16, 0, Random(5));
+  for (std::size_t t = 0; t < 50; ++t) {
+    std::set<std::int64_t> seen;
+    std::set<std::int64_t> groups;
+    for (std::size_t k = 0; k < 8; ++k) {
+      const std::int64_t id = grouped[t * 9 + k];
+      ASSERT_TRUE(id >= 0 && id < 16);
+      EXPECT_TRUE(seen.insert(id).second);
+      groups.insert(id / 2);
+    }
+    EXPECT_EQ(groups.size(), 4U);  // As many as have 8 experts.
+    EXPECT_EQ(grouped[t * 9 + 8], -1);
   }
   EXPECT_EQ(draw_ids(RoutingKind::none, 2, 2, 4, 0, Random(1)),
             (std::vector<std::int64_t>{-1, -1, -1, -1}));
