@@ -11,7 +11,8 @@
 
 #include "bare_endpoint.hpp"
 #include "base/deadline.hpp"
-#include "relay/postings.hpp"
+#include "relay/relay.hpp"
+#include "seconds.hpp"
 
 namespace sluice::bench {
 namespace {
@@ -26,10 +27,6 @@ constexpr std::uint64_t kAreaChunks = 16;
 /// Chunks to one peer before the next one's turn, as in the relay.
 constexpr int kTurn = 4;
 constexpr transport::Region kRegion = 0;
-
-base::Deadline deadline_of(double seconds) {
-  return base::Deadline::after(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
-}
 
 }  // namespace
 
@@ -47,7 +44,7 @@ Result<std::unique_ptr<RawNetwork>> RawNetwork::open(bootstrap::Group& group, do
 }
 
 Result<std::span<std::byte>> RawNetwork::make_memory(const transport::Traits& traits) {
-  chunk_bytes_ = relay::chunk_bytes(traits);
+  chunk_bytes_ = relay::chunk_bytes(group_.network()->relay, traits);
   const std::uint64_t areas = static_cast<std::uint64_t>(nodes().nodes()) + 1;
   Result<Buffer> memory = Buffer::make(areas * kAreaChunks * chunk_bytes_, Buffer::Pages::huge);
   if (!memory) return memory.status();

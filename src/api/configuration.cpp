@@ -140,6 +140,10 @@ window::PacketShape packet_shape(const engine::EngineConfig& config) {
     packets.banks = config.options.in_flight / 2 * 2 + 1;
     packets.cell_tokens = 0;
     packets.stages = packets.banks;
+    for (int rank = 0; rank < config.ranks; ++rank) {
+      packets.served =
+          std::max(packets.served, static_cast<int>(config.nodes.served_by(rank).size()));
+    }
   }
   packets.local_experts = config.map.max_local_experts();
   packets.combine_rows_per_token = config.options.permit_single ? config.shape.top_k : 1;

@@ -10,10 +10,8 @@
 namespace sluice::relay {
 namespace {
 
-// Chunks as long as this cost next to nothing each (docs/performance/transport.md).
-constexpr std::uint64_t kChunkBytes = std::uint64_t{512} << 10;
-// Bytes to one peer, before the next one's turn.
-constexpr std::uint64_t kTurnBytes = 4 * kChunkBytes;
+// To one peer, before the next one's turn.
+constexpr std::uint64_t kTurnChunks = 4;
 
 template <typename Entry>
 void forget_posted(std::vector<Entry>& queue, std::size_t& posted) noexcept {
@@ -24,15 +22,10 @@ void forget_posted(std::vector<Entry>& queue, std::size_t& posted) noexcept {
 
 }  // namespace
 
-std::uint64_t chunk_bytes(const transport::Traits& traits) noexcept {
-  return std::min<std::uint64_t>(kChunkBytes, traits.put_bytes_max);
-}
-
 Postings::Postings(transport::Endpoint& endpoint, const Site& site)
     : endpoint_(endpoint),
       site_(site),
       banks_(static_cast<std::size_t>(site.window.shape().banks)),
-      chunk_bytes_(chunk_bytes(endpoint.traits())),
       to_(static_cast<std::size_t>(site.nodes.ranks())),
       outstanding_(protocol::kKinds * banks_) {
   for (int peer = 0; peer < site.nodes.ranks(); ++peer) {
@@ -66,7 +59,7 @@ void Postings::add(transport::Region from, std::uint64_t from_offset, std::uint6
   for (std::uint64_t done = 0; done < bytes; done += chunk.bytes) {
     chunk.from_offset = from_offset + done;
     chunk.to_offset = to_offset + done;
-    chunk.bytes = static_cast<std::uint32_t>(std::min(bytes - done, chunk_bytes_));
+    chunk.bytes = static_cast<std::uint32_t>(std::min(bytes - done, site_.chunk_bytes));
     to(peer_).chunks.push_back(chunk);
   }
 }
@@ -129,7 +122,7 @@ void Postings::post_signs(int peer, To& queue) {
 
 bool Postings::post_chunks(int peer, To& queue) {
   const std::size_t before = queue.posted;
-  const std::uint64_t turn_end = queue.bytes + kTurnBytes;
+  const std::uint64_t turn_end = queue.bytes + kTurnChunks * site_.chunk_bytes;
   while (queue.posted < queue.chunks.size() && queue.bytes < turn_end) {
     const transport::Chunk& chunk = queue.chunks[queue.posted];
     if (chunk.context != newest_) note_first(chunk.context);

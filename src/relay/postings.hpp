@@ -81,7 +81,6 @@ class Postings {
   transport::Endpoint& endpoint_;
   const Site& site_;
   std::size_t banks_;
-  std::uint64_t chunk_bytes_;
   std::vector<To> to_;
   std::vector<std::uint32_t> outstanding_;  // by account, all peers
   // The message between begin() and end().
@@ -92,8 +91,5 @@ class Postings {
   std::size_t first_ = 0;
   std::uint64_t newest_ = kNoAccount;  // The account of the chunk that was posted last.
 };
-
-/// Bytes of a chunk, if it is not the last one of its piece.
-std::uint64_t chunk_bytes(const transport::Traits& traits) noexcept;
 
 }  // namespace sluice::relay

@@ -129,7 +129,7 @@ void Presence::take(const window::RelaySlot& slot, std::int64_t now_ns) {
       auto& word = *site_.at<std::uint64_t>(reader, site_.window.accusation(source));
       protocol::accuse<HostAccess>(word);
       site_.ring(reader);
-      return postings_.sign(source, Sign::heard);
+      return;  // Progress says that it was heard.
     }
     case Sign::died:
       if (index(slot.place) >= site_.nodes.ranks_of(node).size()) return;

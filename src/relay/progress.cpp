@@ -63,6 +63,7 @@ bool Progress::poll() {
         if (slot.what == window::RelaySlot::What::sign) {
           any |= !window::is_sign_of_life(slot.sign);
           presence_.take(slot, now_ns);
+          if (slot.sign == window::Sign::accused) take_accusation(slot);
         } else {
           any = true;
           presence_.heard(slot.source, now_ns);
@@ -74,6 +75,14 @@ bool Progress::poll() {
   }
   if (!doubtful_.empty()) take_chunks();
   return any;
+}
+
+void Progress::take_accusation(const window::RelaySlot& slot) {
+  const auto neighbours = site_.neighbours();
+  const auto place = static_cast<std::size_t>(slot.place);
+  if (place >= neighbours.size()) return;  // Of no rank.
+  if (!traffic_->accused(slot.source, neighbours[place])) return;
+  postings_.sign(slot.source, window::Sign::heard);
 }
 
 void Progress::take_chunks() {

@@ -31,6 +31,7 @@ class Progress {
 
  private:
   bool poll();
+  void take_accusation(const window::RelaySlot& slot);
   void take_chunks();
   void tell_flushed(protocol::Kind kind);
 

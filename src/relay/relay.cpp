@@ -9,11 +9,11 @@
 #include <atomic>
 #include <list>
 #include <mutex>
-#include <random>
 #include <thread>
 #include <utility>
 
 #include "base/background_thread.hpp"
+#include "base/environment.hpp"
 #include "base/log.hpp"
 #include "base/own_process.hpp"
 #include "numeric/float_environment.hpp"
@@ -42,62 +42,69 @@ constexpr std::int64_t kLingerNsMax = 10'000'000'000;
 
 using bootstrap::Group;
 
-Result<std::uint64_t> meet(Group& group, base::Deadline deadline) {
-  std::random_device device;
-  auto gathered = group.all_gather(fmt::format("{:08x}{:08x}", device(), device()), deadline);
-  if (!gathered.ok()) return gathered.status();
-  return std::stoull(gathered->front(), nullptr, 16);
-}
-
 // As many rows as fit a message whatever lies between them.
-int group_rows_of(std::uint64_t row, const transport::Traits& traits) {
-  const std::uint64_t chunks = (row + chunk_bytes(traits) - 1) / chunk_bytes(traits);
+int group_rows_of(std::uint64_t row, std::uint64_t chunk, int rows_max) {
+  const std::uint64_t chunks = (row + chunk - 1) / chunk;
   return static_cast<int>(std::clamp<std::uint64_t>(transport::Signal::kChunksMax / chunks, 1,
-                                                    window::RelayLayout::kGroupRows));
+                                                    static_cast<std::uint64_t>(rows_max)));
 }
 
-Status check_layout(const window::RelayLayout& layout, const transport::Traits& traits) {
+// longest: of what else is sent.
+Status check_layout(const window::RelayLayout& layout, std::uint64_t longest, std::uint64_t chunk) {
   if (!layout.valid()) {
-    return {
-        StatusCode::invalid_argument,
-        fmt::format("{} slots for messages of other nodes, expected at most {}: fewer tokens per "
-                    "call, or fewer operations in flight",
-                    layout.slots(), transport::Signal::kOwnSlots)};
+    return {StatusCode::invalid_argument,
+            fmt::format("{} slots for messages of other nodes, expected at most {}: fewer tokens "
+                        "per call, fewer operations in flight, or more rows a message ({})",
+                        layout.slots(), transport::Signal::kOwnSlots,
+                        base::name_of(base::Variable::network_message_rows))};
   }
-  const std::uint64_t longest = transport::Signal::kChunksMax / 2 * chunk_bytes(traits);
-  if (layout.message_bytes_max() > longest) {
-    return {
-        StatusCode::invalid_argument,
-        fmt::format("what describes the tokens of one call takes {} bytes, expected at most {}: "
-                    "fewer tokens per call",
-                    layout.message_bytes_max(), longest)};
+  constexpr std::uint64_t kChunksMax = transport::Signal::kChunksMax;
+  // A message may be put from two places.
+  longest = std::max<std::uint64_t>(2 * layout.message_bytes_max(), longest);
+  if (longest > kChunksMax * chunk) {
+    return {StatusCode::invalid_argument,
+            fmt::format("{}: chunks of {} bytes, expected at least {}: messages of this "
+                        "communicator have {} chunks at most",
+                        base::name_of(base::Variable::network_chunk), chunk,
+                        (longest + kChunksMax - 1) / kChunksMax, kChunksMax)};
   }
   return {};
 }
 
 }  // namespace
 
+std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
+                          const transport::Traits& traits) noexcept {
+  return std::min<std::uint64_t>(settings.chunk_bytes, traits.put_bytes_max);
+}
+
 Result<Opening> open(Group& group, const window::WindowLayout& window, std::size_t row_bytes,
-                     base::Deadline deadline) {
+                     std::size_t message_bytes, base::Deadline deadline) {
   Opening opening;
-  auto meeting = meet(group, deadline);
+  auto meeting = group.number(deadline);
   if (!meeting.ok()) return meeting.status();
   auto endpoint = group.network()->open(group.rank(), group.size(), *meeting);
   Status status = endpoint.status();
   if (status.ok()) {
     opening.endpoint = std::move(endpoint).value();
-    opening.patience = group.network()->patience;
+    const transport::RelaySettings& settings = group.network()->relay;
     const transport::Traits& traits = opening.endpoint->traits();
+    opening.patience = settings.patience;
+    opening.chunk_bytes = chunk_bytes(settings, traits);
     base::log_info("rank {}: between nodes: {}, {}, {} rails, chunks of {} bytes", group.rank(),
-                   traits.provider, to_string(traits.signals), traits.rails, chunk_bytes(traits));
+                   traits.provider, to_string(traits.signals), traits.rails, opening.chunk_bytes);
     for (int rank = 0; rank < group.size(); ++rank) {
-      opening.layouts.emplace_back(window, group.nodes(), rank, group_rows_of(row_bytes, traits));
+      opening.layouts.emplace_back(
+          window, group.nodes(), rank,
+          group_rows_of(row_bytes, opening.chunk_bytes, settings.message_rows));
     }
-    status = check_layout(opening.layouts[static_cast<std::size_t>(group.rank())], traits);
+    status = check_layout(opening.layouts[static_cast<std::size_t>(group.rank())],
+                          std::max(row_bytes, message_bytes), opening.chunk_bytes);
   }
   if (status = group.agree(status, deadline); !status.ok()) return status;
   // What ranks put, others look for where their own layout says.
-  const std::string mine = fmt::format("{}", opening.layouts.front().group_rows());
+  const std::string mine = fmt::format("{} rows a message and {} bytes a chunk",
+                                       opening.layouts.front().group_rows(), opening.chunk_bytes);
   auto theirs = group.all_gather(mine, deadline);
   if (!theirs.ok()) return theirs.status();
   for (int rank = 0; rank < group.size(); ++rank) {
@@ -105,8 +112,8 @@ Result<Opening> open(Group& group, const window::WindowLayout& window, std::size
     if (seen == theirs->front()) continue;
     return Status(
         StatusCode::mismatch,
-        fmt::format("between nodes: rank 0 puts {} rows a message, rank {} puts {}: their "
-                    "networks differ",
+        fmt::format("between nodes: rank 0 puts {}, rank {} puts {}: their networks, or settings "
+                    "of them, differ",
                     theirs->front(), rank, seen));
   }
   return opening;
@@ -272,6 +279,7 @@ void Relay::Thread::serve(Progress& progress) {
 Result<std::unique_ptr<Relay>> Relay::start(Opening opening, Site site, MakeTraffic make_traffic,
                                             base::Deadline deadline) {
   site.layouts = std::move(opening.layouts);
+  site.chunk_bytes = opening.chunk_bytes;
   auto thread =
       std::make_unique<Thread>(std::move(opening), std::move(site), std::move(make_traffic));
   if (Status status = thread->connect(deadline); !status.ok()) return status;

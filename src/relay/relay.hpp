@@ -11,6 +11,7 @@
 #include "relay/site.hpp"
 #include "relay/traffic.hpp"
 #include "sluice/communicator.hpp"
+#include "transport/network.hpp"
 #include "transport/transport.hpp"
 #include "window/relay_layout.hpp"
 
@@ -21,10 +22,15 @@ struct Opening {
   std::unique_ptr<transport::Endpoint> endpoint;
   std::vector<window::RelayLayout> layouts;  // [R]
   std::chrono::nanoseconds patience{};
+  std::uint64_t chunk_bytes = 0;
 };
-/// Collective. The group has several nodes. `row_bytes`: from one row to the next, of the longest.
+/// Of what lies together, put at once at most.
+std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
+                          const transport::Traits& traits) noexcept;
+/// Collective. The group has several nodes. `row_bytes`: from one row to the next, of the longest. `message_bytes`: of the
+/// longest message of an engine that does not send those of RelayLayout.
 Result<Opening> open(bootstrap::Group& group, const window::WindowLayout& window,
-                     std::size_t row_bytes, base::Deadline deadline);
+                     std::size_t row_bytes, std::size_t message_bytes, base::Deadline deadline);
 
 /// One rank's progress thread (docs/relay.md). The engine of this rank, and those of its node, meet it
 /// in their windows: see RelayLayout.

@@ -45,6 +45,7 @@ struct Site {
   routing::ExpertMap map;
   window::WindowLayout window;
   std::vector<window::RelayLayout> layouts;  // [R]
+  std::uint64_t chunk_bytes = 0;             // Of what lies together, put at once at most.
   std::shared_ptr<Memory> memory;
   std::shared_ptr<bootstrap::Group> group;
 

@@ -22,6 +22,13 @@ class Traffic {
   virtual void chunk(std::uint32_t immediate) = 0;
   /// The last operation of the kind whose messages have all been posted.
   virtual std::uint64_t posted(protocol::Kind kind) const noexcept = 0;
+  /// A source of another node has given `reader`, of this node, up, and will send what overwrites what that one may be reading
+  /// once it has `heard`. Whether who reads there can see it by now; else this says `heard` later.
+  virtual bool accused(int source, int reader) {
+    static_cast<void>(source);
+    static_cast<void>(reader);
+    return true;
+  }
   /// Whether nothing of it is still to be done for ranks of this node.
   virtual bool idle() const noexcept { return true; }
 };

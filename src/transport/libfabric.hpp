@@ -22,8 +22,10 @@ struct LibfabricSettings {
   /// Host name or address of the interface to use. Empty: the first that is neither loopback nor
   /// link-local, if there is one.
   std::string address;
-  /// Traits::window.
+  /// Traits::window. From kWindowMin on.
   int window = 256;
+  static constexpr int kWindowMin = 4;
+  static constexpr int kWindowMax = 65536;
 };
 
 /// The endpoint of `rank` of `ranks`, on reliable datagrams of libfabric (docs/transport.md).

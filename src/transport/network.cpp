@@ -55,7 +55,7 @@ class BundlingNetwork final : public Network {
  public:
   BundlingNetwork(std::shared_ptr<Network> below, const BundlingSettings& settings)
       : below_(std::move(below)), settings_(settings) {
-    patience = below_->patience;
+    relay = below_->relay;
   }
 
   Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting) override {
@@ -110,7 +110,37 @@ Result<LibfabricSettings> read_libfabric(const Environment& environment) {
       return unusable(Variable::network_rails, *text, "1 to 8");
     }
   }
+  if (const auto& text = environment.get(Variable::network_credits)) {
+    if (!parse(*text, settings.window) || settings.window < LibfabricSettings::kWindowMin ||
+        settings.window > LibfabricSettings::kWindowMax) {
+      return unusable(Variable::network_credits, *text, "4 to 65536");
+    }
+  }
   settings.address = environment.get(Variable::network_address).value_or("");
+  return settings;
+}
+
+Result<RelaySettings> read_relay(const Environment& environment) {
+  RelaySettings settings;
+  if (const auto& text = environment.get(Variable::network_patience)) {
+    std::int64_t patience_ms = 0;
+    if (!parse(*text, patience_ms) || patience_ms < 1) {
+      return unusable(Variable::network_patience, *text, "a number of milliseconds, at least 1");
+    }
+    settings.patience = std::chrono::milliseconds(patience_ms);
+  }
+  if (const auto& text = environment.get(Variable::network_chunk)) {
+    if (!parse(*text, settings.chunk_bytes) ||
+        settings.chunk_bytes < RelaySettings::kChunkBytesMin) {
+      return unusable(Variable::network_chunk, *text, "a number of bytes, at least 4096");
+    }
+  }
+  if (const auto& text = environment.get(Variable::network_message_rows)) {
+    if (!parse(*text, settings.message_rows) || settings.message_rows < 1 ||
+        settings.message_rows > RelaySettings::kMessageRowsMax) {
+      return unusable(Variable::network_message_rows, *text, "1 to 256");
+    }
+  }
   return settings;
 }
 
@@ -154,13 +184,9 @@ Result<std::shared_ptr<Network>> network_of(const Environment& environment) {
     }
   }
   network = bundling_network(std::move(network), bundling);
-  if (const auto& text = environment.get(Variable::network_patience)) {
-    std::int64_t patience_ms = 0;
-    if (!parse(*text, patience_ms) || patience_ms < 1) {
-      return unusable(Variable::network_patience, *text, "a number of milliseconds, at least 1");
-    }
-    network->patience = std::chrono::milliseconds(patience_ms);
-  }
+  Result<RelaySettings> relay = read_relay(environment);
+  if (!relay) return relay.status();
+  network->relay = *relay;
   if (const NetworkHook hook = network_hook.load(std::memory_order_relaxed)) return hook(network);
   return network;
 }

@@ -14,6 +14,21 @@
 
 namespace sluice::transport {
 
+/// How relays use a network (docs/relay.md). Equal on all ranks.
+struct RelaySettings {
+  /// A rank of another node of which nothing was heard for so long is given up. Every rank sends a
+  /// sign of life ten times as often, or every 100 ms.
+  std::chrono::nanoseconds patience = std::chrono::milliseconds(900);
+  /// What lies together is put in chunks of at most so many bytes. As long as this they cost next to nothing each
+  /// (docs/performance/transport.md).
+  std::uint64_t chunk_bytes = std::uint64_t{512} << 10;
+  /// Rows are sent in messages for so many neighbouring ones: they are passed on when all of a message has come.
+  int message_rows = 64;
+
+  static constexpr std::uint64_t kChunkBytesMin = 4096;
+  static constexpr int kMessageRowsMax = 256;
+};
+
 /// Where the ranks of a world get their endpoints.
 class Network {
  public:
@@ -24,9 +39,7 @@ class Network {
   /// The same network, on which every chunk travels by itself: for measurements.
   virtual Network& plain() noexcept { return *this; }
 
-  /// A rank of another node of which nothing was heard for so long is given up. Every rank sends a
-  /// sign of life ten times as often, or every 100 ms.
-  std::chrono::nanoseconds patience = std::chrono::milliseconds(900);
+  RelaySettings relay;
 };
 
 /// Each meeting gets a fabric, seeded anew from `adversity.seed`.

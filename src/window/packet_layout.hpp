@@ -11,13 +11,14 @@
 /// The bytes of one rank's window where arrival is carried by the data, one source for host and
 /// device: every 16-byte packet says by itself whether it has come.
 ///
-///   window        := lane[R] stage[Bs]                        (lane j: written by rank j only)
+///   window        := lane[R] stage[Bs] landing[served][Bs]    (lane j: written by rank j only)
 ///   lane          := told[2] (with an accusation) cell[kinds][B] dispatch_bank[B] combine_bank[B]
 ///                    (dispatch_row[S])[B]
 ///   cell          := packet[P]
 ///   dispatch_bank := count[L'] route[S][K] staged[S']
 ///   combine_bank  := weight[S][W] answer[S] row_weight[S][W] combine_row[C]
 ///   stage         := dispatch_row[S]                          (written by its owner, read by all)
+///   landing       := dispatch_row[S]                          (of a rank of another node, for all of this one)
 ///
 /// S = slot_tokens, C = S, times K if `single` may be used, W = ceil(K / 3), L' = the most experts of
 /// a rank, P: see cell_packets(). Bs = S' = 0 in latency mode, else B and S, and then there are no dispatch_rows in
@@ -43,6 +44,10 @@ inline constexpr int kPacketWeights = 3;
 SLUICE_INLINE constexpr std::uint32_t tag_of(std::uint64_t epoch) {
   return static_cast<std::uint32_t>(epoch & 0x7FFFFFFFU);
 }
+
+/// In the last word of a dispatch's cell, beside the tokens of the call, in throughput mode: rows, or their scales, are being
+/// staged, and of each it will be said that it is there.
+inline constexpr std::uint32_t kStagingFlag = 1U << 31;
 
 /// Packets of a cell: what comes, with a bit for each of the first tokens; of how many packets a
 /// record is; then bits of further tokens.
@@ -76,6 +81,8 @@ struct PacketShape {
   std::size_t combine_row_bytes = 0;
   int cell_tokens = 0;  // Cells have bits of so many tokens.
   int stages = 0;       // Bs
+  int served =
+      0;  // The most ranks of other nodes that one passes on rows of, where there are stages.
 };
 
 /// Packets with the scales of one unit, `group` elements to a scale of `scale_bytes`.
@@ -142,7 +149,7 @@ class PacketLayout {
     weight_row_ = narrow(weights);
     stages_ = round_up(wide(shape.ranks) * lane, kPageBytes);
     stage_ = slots * dispatch_row;
-    bytes_ = round_up(stages_ + wide(shape.stages) * stage_, kPageBytes);
+    bytes_ = round_up(stages_ + wide(1 + shape.served) * wide(shape.stages) * stage_, kPageBytes);
   }
 
   /// Whether the offsets can be represented.
@@ -161,9 +168,19 @@ class PacketLayout {
 
   /// Offset of the staged row of `token` from the window's base.
   SLUICE_INLINE constexpr std::size_t staged_row(int bank, int token) const {
-    return stages_ + static_cast<std::size_t>(bank) * stage_ +
+    return stages_ + staged_offset(bank, token);
+  }
+  /// From the first row of all stages on; of all landings of a source, too.
+  SLUICE_INLINE constexpr std::size_t staged_offset(int bank, int token) const {
+    return static_cast<std::size_t>(bank) * stage_ +
            static_cast<std::size_t>(token) * dispatch_row_;
   }
+  /// Offset from the window's base of the landings of the `place`-th rank that its owner serves.
+  constexpr std::size_t landings(int place) const noexcept {
+    return stages_ + wide(1 + place) * stages_bytes();
+  }
+  /// Of all stages.
+  constexpr std::size_t stages_bytes() const noexcept { return wide(shape_.stages) * stage_; }
 
   SLUICE_INLINE constexpr std::size_t staged_row_stride() const { return dispatch_row_; }
 

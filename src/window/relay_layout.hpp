@@ -89,8 +89,6 @@ struct RelaySlot {
 class RelayLayout {
  public:
   using Slot = RelaySlot;
-  /// Rows that one message carries at most.
-  static constexpr int kGroupRows = 64;
 
   /// The area of `rank`. `group_rows`: rows of one message.
   RelayLayout(const WindowLayout& window, const routing::NodeMap& nodes, int rank, int group_rows);

@@ -32,7 +32,7 @@ std::shared_ptr<transport::Network> refusing(std::shared_ptr<transport::Network>
   transport::Adversity adversity;
   adversity.refusal = 512;
   auto network = transport::bundling_network(transport::memory_network(adversity), {});
-  network->patience = kPatience;
+  network->relay.patience = kPatience;
   last_network = network;
   return network;
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <barrier>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 
@@ -78,6 +79,26 @@ class Member {
     const CombineTicket sent = communicator_.send_combine(
         given({registered_, DType::bf16, kRows, kHidden}), handle_, options);
     let_others_go_on([&] { receive(sent); });
+    if (rank_ == kReader) receive(sent);
+    all_.arrive_and_wait();
+  }
+
+  /// The send half; while the reader stands between the halves, the others make so many more calls, with other rows.
+  void dispatch_while_others_go_on(int calls) {
+    DispatchOptions options;
+    options.stream = support::place().stream();
+    options.deadline = rank_ != kReader ? kShort : kLong;
+    const auto send = [&] {
+      return communicator_.send_dispatch(given({registered_, DType::bf16, kTokens, kHidden}),
+                                         ids_.view(), weights_.view(), options);
+    };
+    const DispatchTicket sent = send();
+    let_others_go_on([&] {
+      receive(sent);
+      support::place().fill(registered_, 0x3C, host_.bytes());
+      support::place().finish();
+      for (int call = 0; call < calls; ++call) receive(send());
+    });
     if (rank_ == kReader) receive(sent);
     all_.arrive_and_wait();
   }
@@ -263,6 +284,30 @@ TEST(CudaAccused, ResultsOfWhoWentOnWithoutTheReader) {
               }
             }),
             "");
+}
+
+// On two nodes rows lie where they have landed at another rank of the reader's node. Rank 0 gives the reader up, but goes on
+// with rank 2, in whose memory its rows are; rank 1, whose rows the reader itself has, gives both up, and its rows stay.
+TEST(CudaAccused, RowsThatLandedOnAnotherRank) {
+  ::setenv("SLUICE_TEST_NODE_SIZE", "2", 1);
+  ::setenv("SLUICE_NETWORK", "memory:1", 1);
+  ::setenv("SLUICE_NETWORK_PATIENCE_MS", "60000", 1);
+  EXPECT_EQ(findings_of([](Member& member, int rank, support::Findings& findings) {
+              member.dispatch_while_others_go_on(7);  // More than there are banks.
+              if (rank != kReader) return;
+              const int missing = member.missing();
+              const bool has_second = (missing & 2) == 0;
+              expect(findings, "missing", has_second ? kOthers & ~2 : kOthers, missing);
+              for (int row = 0; row < kRows; ++row) {
+                const int source = row / kTokens;
+                const bool given = source == kReader || (source == 1 && has_second);
+                expect(findings, "value of row " + std::to_string(row), given ? source + 1 : 0,
+                       member.row(row));
+              }
+            }),
+            "");
+  for (const char* name : {"SLUICE_TEST_NODE_SIZE", "SLUICE_NETWORK", "SLUICE_NETWORK_PATIENCE_MS"})
+    ::unsetenv(name);
 }
 
 }  // namespace

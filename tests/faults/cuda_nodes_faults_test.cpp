@@ -41,6 +41,7 @@ struct Case {
   const char* fault;
   int victim;
   Layout layout;
+  Mode mode = Mode::latency;
 };
 void PrintTo(const Case& at, std::ostream* out) {
   *out << at.name;
@@ -49,6 +50,7 @@ void PrintTo(const Case& at, std::ostream* out) {
 Terms terms_of(const Case& at) {
   Terms terms;
   terms.layout = at.layout;
+  terms.mode = at.mode;
   return terms;
 }
 
@@ -175,7 +177,13 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"KilledBetween", SIGKILL, "BetweenDispatchAndCombine", 1, Layout::rank_major},
         Case{"FrozenIdle", SIGSTOP, "IdleBeforeDispatch", 2, Layout::expert_major},
         Case{"FrozenSent", SIGSTOP, "BetweenTheDispatchHalves", 1, Layout::rank_major},
-        Case{"FrozenBetween", SIGSTOP, "BetweenDispatchAndCombine", 3, Layout::expert_slab}),
+        Case{"FrozenBetween", SIGSTOP, "BetweenDispatchAndCombine", 3, Layout::expert_slab},
+        Case{"ThroughputKilledIdle", SIGKILL, "IdleBeforeDispatch", 3, Layout::expert_major,
+             Mode::throughput},
+        Case{"ThroughputKilledSent", SIGKILL, "BetweenTheDispatchHalves", 0, Layout::rank_major,
+             Mode::throughput},
+        Case{"ThroughputFrozenBetween", SIGSTOP, "BetweenDispatchAndCombine", 1,
+             Layout::expert_slab, Mode::throughput}),
     [](const ::testing::TestParamInfo<Case>& at) { return std::string(at.param.name); });
 
 }  // namespace

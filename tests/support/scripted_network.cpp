@@ -135,7 +135,7 @@ class ScriptedEndpoint final : public Endpoint {
 class Wrapper final : public Network {
  public:
   explicit Wrapper(std::shared_ptr<Network> inner) : inner_(std::move(inner)) {
-    patience = inner_->patience;
+    relay = inner_->relay;
   }
   Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting) override {
     auto inner = inner_->open(rank, ranks, meeting);
@@ -152,7 +152,7 @@ std::shared_ptr<Network> wrap(std::shared_ptr<Network> network) {
   transport::Adversity adversity;
   adversity.late_read = 512;
   auto late = transport::memory_network(adversity);
-  late->patience = network->patience;
+  late->relay = network->relay;
   return std::make_shared<Wrapper>(std::move(late));
 }
 

@@ -70,7 +70,7 @@ class WiredNetwork final : public transport::Network {
  public:
   WiredNetwork(std::shared_ptr<Network> inner, std::shared_ptr<Wire> wire, Weathers weathers)
       : inner_(std::move(inner)), wire_(std::move(wire)), weathers_(std::move(weathers)) {
-    patience = inner_->patience;
+    relay = inner_->relay;
   }
 
   Result<std::unique_ptr<transport::Endpoint>> open(int rank, int ranks,

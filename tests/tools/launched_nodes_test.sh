@@ -21,20 +21,20 @@ rank() {
   number=$1 node=$2
   shift 2
   # shellcheck disable=SC2086  # Several words.
-  env SLUICE_RANK="$number" SLUICE_SIZE=4 SLUICE_RENDEZVOUS="tcp:127.0.0.1:$port" SLUICE_NODE="$node" \
+  env $variables SLUICE_RANK="$number" SLUICE_SIZE=4 SLUICE_RENDEZVOUS="tcp:127.0.0.1:$port" SLUICE_NODE="$node" \
     $program "$@" >"$folder/out.$number" 2>"$folder/errors.$number"
 }
 # The statuses of four ranks on the nodes of $1, in order; more arguments are those of $program. The last rank gets $last
-# besides, the others $others.
-last='' others=''
+# besides, and the variables $last_variables, the others $others.
+last='' others='' last_variables=''
 run() {
   nodes=$1
   shift
   any_port
   processes='' number=0
   for node in $nodes; do
-    more=$others
-    if [ "$number" = 3 ]; then more=$last; fi
+    more=$others variables=
+    if [ "$number" = 3 ]; then more=$last variables=$last_variables; fi
     # shellcheck disable=SC2086  # Several words, or none.
     rank "$number" "$node" "$@" $more &
     processes="$processes $!"
@@ -73,6 +73,17 @@ last='' others=''
 grep -q 'cannot create' "$folder/errors.3"
 grep -q 'rank 3 gave up: cannot create' "$folder/errors.2"
 grep -q 'node 1 gave up' "$folder/errors.0"
+
+# One puts other messages than the others do, or has more of them under way.
+last_variables=SLUICE_NETWORK_MESSAGE_ROWS=8
+run 'a a b b'
+grep -q 'rank 0 puts 64 rows a message and 524288 bytes a chunk, rank 3 puts 8 rows' "$folder/errors.0"
+[ "$statuses" = '2 2 2 2 ' ]
+last_variables=SLUICE_NETWORK_CREDITS=8
+run 'a a b b'
+grep -q 'window 256.*window 8' "$folder/errors.0"
+[ "$statuses" = '2 2 2 2 ' ]
+last_variables=
 
 program=$moe_layer
 run 'a a b b' --layers 1

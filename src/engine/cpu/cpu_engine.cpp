@@ -162,9 +162,9 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
   std::size_t window_bytes = layout.bytes();
   relay::Opening network;
   if (config.nodes.several()) {
-    Result<relay::Opening> opening =
-        relay::open(*group, layout,
-                    std::max(layout.dispatch_row_stride(), layout.combine_row_stride()), deadline);
+    Result<relay::Opening> opening = relay::open(
+        *group, layout, std::max(layout.dispatch_row_stride(), layout.combine_row_stride()),
+        /*message_bytes=*/0, deadline);
     if (!opening) return opening.status();
     network = std::move(opening).value();
     window_bytes = network.layouts[static_cast<std::size_t>(config.rank)].bytes();

@@ -220,6 +220,7 @@ class CudaEngine final : public Engine {
   /// Where a call's rows lie, if peers can read them there: as they are, 16 bytes at a time.
   InPlace in_place(const ConstTensorView& rows, bool as_they_travel) const noexcept {
     InPlace place;
+    if (relay_ != nullptr) return place;  // Other nodes cannot.
     const std::int64_t stride = rows.strides[0] * static_cast<std::int64_t>(size_of(rows.dtype));
     const bool fits =
         as_they_travel && rows.given() && rows.dims == 2 && stride > 0 && stride % 16 == 0 &&
@@ -307,7 +308,10 @@ class CudaEngine final : public Engine {
     const int blocks =
         config_.options.block_limit > 0 ? config_.options.block_limit : kThroughputBlocks;
     const int shares = resources_.sharers > 1 ? resources_.sharers + 1 : 1;
-    return std::clamp(std::min(blocks, resources_.processors / shares), 1, kBlocksMax);
+    int most = resources_.processors / shares;
+    // As in latency mode, for what comes from other nodes.
+    if (relay_ != nullptr) most = std::min(most, resources_.processors - resources_.processors / 8);
+    return std::clamp(std::min(blocks, most), 1, kBlocksMax);
   }
 
   /// Blocks of a kernel that fit on one multiprocessor at once; 0 on error. Asking CUDA takes 0.5 us: once.

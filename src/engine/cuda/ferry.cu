@@ -21,9 +21,85 @@ __device__ __forceinline__ std::byte* lane_at(const FerryArgs& f, uint4 item, in
   return f.windows[rank] + f.layout.lane(static_cast<int>(item.w >> 4) & 15) + item.y;
 }
 
+/// Packets from host memory to each of several places. By one warp.
+template <typename Place>
+__device__ __forceinline__ void copy_packets(const std::byte* from, int packets,
+                                             std::uint32_t ranks, const Place& place, int lane) {
+#pragma unroll 1
+  for (int first = 0; first < packets; first += kEach * 32) {
+    uint4 held[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int at = first + i * 32 + lane;
+      if (at < packets) held[i] = load_packet(from + at * int{window::kPacketBytes});
+    }
+#pragma unroll 1
+    for (std::uint32_t left = ranks; left != 0; left &= left - 1) {
+      std::byte* const to = place(__ffs(static_cast<int>(left)) - 1);
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        const int at = first + i * 32 + lane;
+        // Pairs with the loads of the reader, as a peer's own store does.
+        if (at < packets) store_packet(to + at * int{window::kPacketBytes}, held[i]);
+      }
+    }
+  }
+}
+
+/// A row of a dispatch, and then that it is there. By one warp.
+__device__ __forceinline__ void carry_row(const FerryArgs& f, uint4 item, int source, int bank,
+                                          int token, int lane) {
+  const std::size_t offset = f.layout.staged_offset(bank, token);
+  const auto say = [&] {
+    if (lane >= kPeersMax || ((item.z >> (16 + lane)) & 1U) == 0) return;
+    // Pairs with Puller::ask().
+    store_relaxed(reinterpret_cast<std::uint32_t*>(f.windows[lane] + f.layout.lane(source) +
+                                                   f.layout.staged_word(bank, token)),
+                  item.x);
+  };
+  if (mutant(KernelMutant::said_before_carried)) say();
+  copy_packets(
+      f.host + f.landed[source] + offset, static_cast<int>(item.z & 0xffffU), 1,
+      [&](int /*rank*/) { return f.windows[f.rank] + f.landings[source] + offset; }, lane);
+  __syncwarp();
+  fence_system();
+  say();
+}
+
+/// An answer of a combine, after what belongs to it. By one warp.
+__device__ __forceinline__ void carry_answer(const FerryArgs& f, uint4 item, int source, int bank,
+                                             int token, int lane) {
+  const std::byte* const from = f.host + f.lanes_in[source];
+  std::byte* const to = f.windows[f.rank] + f.layout.lane(source);
+  const auto copy = [&](std::uint32_t offset, int packets) {
+    copy_packets(
+        from + offset, packets, 1, [&](int /*rank*/) { return to + offset; }, lane);
+  };
+  const uint4 answer = load_packet(from + f.layout.answer(bank, token));
+  const int each = f.layout.shape().combine_rows_per_token;
+  constexpr auto kPerRoute = static_cast<std::uint32_t>(FerryItem::kRowPerRoute);
+  const auto packets = static_cast<int>(item.z & (kPerRoute - 1U));
+  std::uint32_t rows = answer.w;
+  if ((item.z & kPerRoute) == 0) rows = rows != 0 ? 1 : 0;  // Their sum.
+  // Pairs with Summer::ask().
+  const auto say = [&] {
+    if (lane == 0) store_packet(to + f.layout.answer(bank, token), answer);
+  };
+  if (mutant(KernelMutant::said_before_carried)) say();
+#pragma unroll 1
+  for (; rows != 0; rows &= rows - 1) {
+    copy(f.layout.combine_row(bank, token * each + __ffs(static_cast<int>(rows)) - 1), packets);
+  }
+  copy(f.layout.row_weight(bank, token), f.layout.weight_packets());
+  __syncwarp();
+  fence_system();
+  say();
+}
+
 /// By one warp.
 __device__ __forceinline__ void carry(const FerryArgs& f, uint4 item, int lane) {
-  if ((item.w & 15U) == FerryItem::kTold) {
+  const std::uint32_t what = item.w & 15U;
+  if (what == FerryItem::kTold) {
     // Pairs with open() of the reader.
     if (lane == 0) {
       store_release(reinterpret_cast<std::uint64_t*>(lane_at(f, item, f.rank)),
@@ -31,24 +107,22 @@ __device__ __forceinline__ void carry(const FerryArgs& f, uint4 item, int lane) 
     }
     return;
   }
-  const std::byte* const from = f.host + std::size_t{item.x} * window::kPacketBytes;
-  const auto packets = static_cast<int>(item.z & 0xffffU);
-  uint4 held[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int at = i * 32 + lane;
-    if (at < packets) held[i] = load_packet(from + at * int{window::kPacketBytes});
+  if (what == FerryItem::kAccused) {
+    if (lane >= kPeersMax || ((item.z >> (16 + lane)) & 1U) == 0) return;
+    // Pairs with is_accused() of the reader. Before this is counted, and so before anything is overwritten.
+    store_relaxed(reinterpret_cast<std::uint64_t*>(lane_at(f, item, lane)), std::uint64_t{1});
+    return;
   }
-#pragma unroll 1
-  for (std::uint32_t left = item.z >> 16; left != 0; left &= left - 1) {
-    std::byte* const to = lane_at(f, item, __ffs(static_cast<int>(left)) - 1);
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int at = i * 32 + lane;
-      // Pairs with the loads of the reader, as a peer's own store does.
-      if (at < packets) store_packet(to + at * int{window::kPacketBytes}, held[i]);
-    }
+  if (what != FerryItem::kPackets) {
+    const auto source = static_cast<int>(item.w >> 4) & 15;
+    const auto bank = static_cast<int>(item.y >> FerryItem::kTokenBits);
+    const auto token = static_cast<int>(item.y & ((1U << FerryItem::kTokenBits) - 1U));
+    if (what == FerryItem::kRow) return carry_row(f, item, source, bank, token, lane);
+    return carry_answer(f, item, source, bank, token, lane);
   }
+  copy_packets(
+      f.host + std::size_t{item.x} * window::kPacketBytes, static_cast<int>(item.z & 0xffffU),
+      item.z >> 16, [&](int rank) { return lane_at(f, item, rank); }, lane);
 }
 
 /// How many items there are from `number` on, of 32 at most, of which lane i gets the i-th. Below zero: no more are

@@ -23,9 +23,23 @@ inline constexpr std::uint32_t kFerryPackets = 256;
 ///   mark := [turn of the ring : 24] [source : 4] [what : 4]
 /// A word is in the place of `from` and of the lower half of `high`. The mark says that the item is there: it is written
 /// last, and a GPU reads 16 bytes of host memory that lie in one line at once.
+///
+/// In throughput mode rows do not say by themselves that they have come:
+///   kRow: of a dispatch, into this rank's landing; then the tag, as the token's staged word, into the lanes of the ranks
+///   kAnswer: of a combine, with all its rows and row weights, into this rank's lane; the answer last
+///   low  := [bank : 5] [token : 27] [tag : 32], packets of a row
 struct alignas(16) FerryItem {
   static constexpr std::uint32_t kPackets = 0;
   static constexpr std::uint32_t kTold = 1;
+  static constexpr std::uint32_t kRow = 2;
+  static constexpr std::uint32_t kAnswer = 3;
+  /// A one, as a word, into lanes.
+  static constexpr std::uint32_t kAccused = 4;
+  static constexpr int kTokenBits = 27;
+  static_assert(kMaxTokens <= 1 << kTokenBits && kBanksMax <= 1 << (32 - kTokenBits));
+  /// Beside the packets of a kAnswer: it has a row for each route.
+  static constexpr std::uint64_t kRowPerRoute = 0x8000;
+  static_assert(kMaxHidden * sizeof(float) / window::kPacketBytes < kRowPerRoute);
 
   std::uint64_t low = 0;
   std::uint64_t high = 0;
@@ -55,6 +69,10 @@ struct FerryState {
 struct FerryArgs {
   const std::byte* host = nullptr;     // This rank's host memory, as its GPU sees it.
   std::byte* windows[kPeersMax] = {};  // Of the ranks of this node.
+  // Throughput mode, by source: where its lane and its rows are in host memory, and its landings in this rank's window.
+  std::size_t lanes_in[kPeersMax] = {};
+  std::size_t landed[kPeersMax] = {};
+  std::size_t landings[kPeersMax] = {};
   int rank = 0;
   window::PacketLayout layout;
   const FerryItem* items = nullptr;  // [kFerryBlocks][kFerryRing], in host memory.

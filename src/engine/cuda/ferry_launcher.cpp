@@ -43,9 +43,28 @@ void Ferry::carry(std::size_t from, std::size_t to, std::size_t bytes, std::uint
   }
 }
 
+void Ferry::carry_row(Token token, std::uint32_t tag, std::size_t packets, std::uint16_t ranks) {
+  add({tag | place_of(token), std::uint64_t{ranks} << 16 | packets}, token.source, FerryItem::kRow);
+}
+
+void Ferry::carry_answer(Token token, std::size_t packets, bool row_per_route) {
+  add({place_of(token), packets | (row_per_route ? FerryItem::kRowPerRoute : 0)}, token.source,
+      FerryItem::kAnswer);
+}
+
+std::uint64_t Ferry::place_of(const Token& token) noexcept {
+  return std::uint64_t{static_cast<std::uint32_t>(token.bank) << FerryItem::kTokenBits |
+                       static_cast<std::uint32_t>(token.token)}
+         << 32;
+}
+
 void Ferry::tell(std::size_t to, std::uint64_t word, int source) {
   constexpr std::uint64_t kHalf = 0xffff'ffff;
   add({(word & kHalf) | to << 32, word >> 32}, source, FerryItem::kTold);
+}
+
+void Ferry::accuse(std::size_t to, std::uint16_t ranks, int source) {
+  add({to << 32, std::uint64_t{ranks} << 16}, source, FerryItem::kAccused);
 }
 
 void Ferry::add(FerryItem item, int source, std::uint32_t what) {

@@ -47,8 +47,20 @@ class Ferry {
 
   /// Bytes of host memory into the lanes of `source` at ranks of this node. Multiples of packets.
   void carry(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks, int source);
+  /// Where a token is, in throughput mode.
+  struct Token {
+    int source;
+    int bank;
+    int token;
+  };
+  /// A row of so many packets into this rank's landing, and word of it, `tag`, to ranks of this node.
+  void carry_row(Token token, std::uint32_t tag, std::size_t packets, std::uint16_t ranks);
+  /// An answer with its rows, each of so many packets; or a sum of them.
+  void carry_answer(Token token, std::size_t packets, bool row_per_route);
   /// A word into the lane of `source` at this rank.
   void tell(std::size_t to, std::uint64_t word, int source);
+  /// A one, as a word, into the lanes of `source` at ranks of this node.
+  void accuse(std::size_t to, std::uint16_t ranks, int source);
   /// Passes on what there is room for; whether anything was, or has been carried. Throws where CUDA fails.
   bool step();
   /// How many items were added, and how many of them, in this order, have been carried.
@@ -57,6 +69,7 @@ class Ferry {
   bool idle() const noexcept { return carried_ == added(); }
 
  private:
+  static std::uint64_t place_of(const Token& token) noexcept;
   void add(FerryItem item, int source, std::uint32_t what);
   bool has_room() const noexcept;
   void push(FerryItem item);

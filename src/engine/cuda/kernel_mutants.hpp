@@ -41,6 +41,9 @@
   EACH(pieces_not_awaited)    /* Throughput: rows are summed before they are in shared memory. */ \
   EACH(ring_left_early)       /* Throughput: a warp ends before the rows that it copies are there. */ \
   EACH(given_scales_left)     /* Throughput: scales of rows that are encoded already are not staged. */ \
+  EACH(sent_too_early)        /* Throughput: the first part that is there for other nodes is taken for all. */ \
+  EACH(said_before_carried)   /* Throughput: what came from another node is said to be there before it is. */ \
+  EACH(counts_not_awaited)    /* Throughput: counts of other nodes are taken as soon as their cells are there. */ \
   EACH(refusal_counted)       /* The host is told of rows that a refused dispatch did not bring. */
 // clang-format on
 

@@ -49,15 +49,19 @@ std::size_t LanePostings::post_head(int node, std::uint64_t epoch,
     put(layout.count(bank, 0), at(layout.shape().local_experts) * sizeof(std::uint64_t));
     row_bytes = std::max(row_bytes, view_.record_bytes(from, CellKind::dispatch, bank));
     for (int token = 0; token < view_.tokens(); ++token) {
-      if (!view_.comes(from, bank, token)) continue;
+      if (!view_.comes(from, own.targets(bank), rank, bank, token)) continue;
       ranks[at(token)] |= static_cast<std::uint16_t>(1U << rank);
     }
     // A cached dispatch has none.
     const std::size_t stride = layout.route(bank, 1, 0) - layout.route(bank, 0, 0);
-    const LaneView::Range routes = view_.tagged(from + layout.route(bank, 0, 0), stride, epoch);
+    const LaneView::Range routes = view_.routes(from, epoch);
     if (!routes.empty()) {
       put(layout.route(bank, routes.begin, 0), at(routes.end - routes.begin) * stride);
     }
+  }
+  if (row_bytes > 0 && view_.throughput()) {
+    postings_.add(kHeapRegion, own.targets(bank), there.landed_targets(site_.rank, bank),
+                  at(view_.tokens()) * sizeof(std::uint32_t));
   }
   if (begun) postings_.end();
   return row_bytes;
@@ -68,8 +72,6 @@ void LanePostings::post_rows(int peer, std::uint64_t epoch, const std::vector<st
   const window::PacketLayout& layout = view_.layout();
   const window::RelayLayout& there = site_.layout(peer);
   const int bank = view_.bank(epoch);
-  const std::size_t from = view_.lanes(site_.rank).out(peer);
-  const std::size_t to = view_.lanes(peer).in(site_.rank);
   for (int group = 0; group * there.group_rows() < view_.tokens(); ++group) {
     const int end = std::min(view_.tokens(), (group + 1) * there.group_rows());
     bool begun = false;
@@ -86,8 +88,8 @@ void LanePostings::post_rows(int peer, std::uint64_t epoch, const std::vector<st
       }
       begun = true;
       const std::size_t stride = layout.staged_row_stride();
-      const std::size_t offset = layout.dispatch_row(bank, first);
-      postings_.add_rows(kHeapRegion, from + offset, stride, to + offset, stride, row_bytes,
+      postings_.add_rows(kHeapRegion, view_.row_to(site_.rank, peer, bank, first), stride,
+                         view_.row_from(peer, site_.rank, bank, first), stride, row_bytes,
                          after - first);
       first = after;
     }

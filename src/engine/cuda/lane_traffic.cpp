@@ -20,6 +20,7 @@ using What = window::RelaySlot::What;
 LaneTraffic::LaneTraffic(const relay::Site& site, relay::Postings& postings,
                          std::shared_ptr<FerryPort> port)
     : site_(site),
+      postings_(postings),
       port_(std::move(port)),
       view_(*port_),
       out_(site, postings, view_),
@@ -44,12 +45,53 @@ bool LaneTraffic::step() {
   // Looked at in the opposite order of their publishing: with answers there are their weights.
   const std::uint64_t answers = published(CellKind::combine);
   const std::uint64_t weights = published(CellKind::weights);
-  bool any = take(CellKind::dispatch, published(CellKind::dispatch),
-                  [&](std::uint64_t epoch) { out_.dispatch(epoch); });
+  const std::uint64_t dispatches = published(CellKind::dispatch);
+  // Made before what they make room for was published: they go first.
+  if (view_.throughput() && note_accusations()) return true;
+  bool any =
+      take(CellKind::dispatch, dispatches, [&](std::uint64_t epoch) { out_.dispatch(epoch); });
   any |= take(CellKind::weights, weights, [&](std::uint64_t epoch) { out_.weights(epoch); });
   any |= take(CellKind::combine, answers, [&](std::uint64_t epoch) { out_.answers(epoch); });
   any |= tell();
   any |= ferry_.step();
+  any |= say_heard();
+  return any;
+}
+
+// Whom this rank's kernels have given up: of throughput mode, whose rows others of its node read where they have landed.
+bool LaneTraffic::note_accusations() {
+  bool any = false;
+  const window::HostLanes& own = view_.lanes(site_.rank);
+  for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
+    if (site_.nodes.together(peer, site_.rank)) continue;
+    // Pairs with accuse() of the kernels.
+    const std::uint64_t accused =
+        HostAccess::load_acquire(*reinterpret_cast<const std::uint64_t*>(view_.host(
+            own.out(peer) + view_.layout().told(Kind::dispatch) + view_.layout().accusation())));
+    // Pairs with the load in Presence::tell_accusations.
+    auto& word = *site_.at<std::uint64_t>(site_.rank, site_.own().accusation(peer));
+    if (accused != 1 || HostAccess::load_acquire(word) != 0) continue;
+    protocol::accuse<HostAccess>(word);
+    any = true;
+  }
+  return any;
+}
+
+bool LaneTraffic::accused(int source, int reader) {
+  if (!view_.throughput()) return true;
+  ferry_.accuse(view_.layout().told(Kind::dispatch) + view_.layout().accusation(),
+                static_cast<std::uint16_t>(1U << reader), source);
+  unheard_.push_back({source, ferry_.added()});
+  return false;
+}
+
+// Once the accusations are in the lanes of those who are accused.
+bool LaneTraffic::say_heard() {
+  bool any = false;
+  for (; !unheard_.empty() && unheard_.front().items <= ferry_.carried(); unheard_.pop_front()) {
+    postings_.sign(unheard_.front().source, window::Sign::heard);
+    any = true;
+  }
   return any;
 }
 
@@ -110,8 +152,7 @@ void LaneTraffic::take_dispatch_head(int source, int bank) {
     pass_on(cell, layout.cell_bytes());
     pass_on(layout.count(bank, 0), at(layout.shape().local_experts) * sizeof(std::uint64_t));
     const std::size_t stride = layout.route(bank, 1, 0) - layout.route(bank, 0, 0);
-    const LaneView::Range routes =
-        view_.tagged(from + layout.route(bank, 0, 0), stride, arrival.epoch);
+    const LaneView::Range routes = view_.routes(from, arrival.epoch);
     if (!routes.empty()) {
       pass_on(layout.route(bank, routes.begin, 0), at(routes.end - routes.begin) * stride);
     }
@@ -141,7 +182,10 @@ std::uint16_t LaneTraffic::row_ranks(int source, int bank, int token) const noex
   for (const int rank : site_.neighbours()) {
     const std::size_t from = heads(source, rank);
     if (!view_.has_cell(from, CellKind::dispatch, arrival.epoch)) continue;
-    if (view_.comes(from, bank, token)) ranks |= 1U << rank;
+    if (view_.comes(from, view_.lanes(site_.rank).landed_targets(source, bank), rank, bank,
+                    token)) {
+      ranks |= 1U << rank;
+    }
   }
   return static_cast<std::uint16_t>(ranks);
 }
@@ -156,16 +200,20 @@ void LaneTraffic::take_dispatch_rows(int source, int bank, int group) {
 
 void LaneTraffic::carry_rows(int source, int bank, int group) {
   const window::PacketLayout& layout = view_.layout();
-  const std::size_t in = view_.lanes(site_.rank).in(source);
+  const std::uint32_t tag =
+      window::tag_of(dispatches_[at(source) * at(layout.shape().banks) + at(bank)].epoch);
   const int end = std::min(view_.tokens(), (group + 1) * site_.own().group_rows());
   for (int token = group * site_.own().group_rows(); token < end; ++token) {
     const std::uint16_t ranks = row_ranks(source, bank, token);
     if (ranks == 0) continue;
-    const std::size_t offset = layout.dispatch_row(bank, token);
     const int reader = std::countr_zero(ranks);
-    ferry_.carry(in + offset, offset,
-                 view_.record_bytes(heads(source, reader), CellKind::dispatch, bank), ranks,
-                 source);
+    const std::size_t bytes = view_.record_bytes(heads(source, reader), CellKind::dispatch, bank);
+    if (view_.throughput()) {
+      ferry_.carry_row({source, bank, token}, tag, bytes / kPacketBytes, ranks);
+    } else {
+      ferry_.carry(view_.row_from(site_.rank, source, bank, token),
+                   layout.dispatch_row(bank, token), bytes, ranks, source);
+    }
   }
 }
 
@@ -197,16 +245,20 @@ void LaneTraffic::take_answer(int source, int bank) {
     ferry_.carry(in + offset, offset, bytes, own, source);
   };
   pass_on(layout.cell(CellKind::combine, bank), layout.cell_bytes());
-  const LaneView::Range answers =
-      view_.tagged(in + layout.answer(bank, 0), kPacketBytes, arrival.epoch);
-  if (!answers.empty()) {
-    pass_on(layout.answer(bank, answers.begin), at(answers.end - answers.begin) * kPacketBytes);
-  }
-  const LaneView::Range weights =
-      view_.tagged(in + layout.row_weight(bank, 0), layout.weight_bytes(), arrival.epoch);
-  if (!weights.empty()) {
-    pass_on(layout.row_weight(bank, weights.begin),
-            at(weights.end - weights.begin) * layout.weight_bytes());
+  if (view_.throughput()) {
+    carry_answers_without_rows(source, arrival, bank);
+  } else {
+    const LaneView::Range answers =
+        view_.tagged(in + layout.answer(bank, 0), kPacketBytes, arrival.epoch);
+    if (!answers.empty()) {
+      pass_on(layout.answer(bank, answers.begin), at(answers.end - answers.begin) * kPacketBytes);
+    }
+    const LaneView::Range weights =
+        view_.tagged(in + layout.row_weight(bank, 0), layout.weight_bytes(), arrival.epoch);
+    if (!weights.empty()) {
+      pass_on(layout.row_weight(bank, weights.begin),
+              at(weights.end - weights.begin) * layout.weight_bytes());
+    }
   }
   arrival.head = true;
   for (int group = 0; group < site_.own().groups(view_.slots()); ++group) {
@@ -238,12 +290,50 @@ void LaneTraffic::carry_answer_rows(int source, const Arrival& arrival, int bank
   const window::PacketLayout& layout = view_.layout();
   const std::size_t in = view_.lanes(site_.rank).in(source);
   const int end = std::min(view_.slots(), (group + 1) * site_.own().group_rows());
+  if (view_.throughput()) {
+    const int each = layout.shape().combine_rows_per_token;
+    for (int token = group * site_.own().group_rows() / each; token * each < end; ++token) {
+      if (has_come(in, arrival, token)) carry_answer(source, bank, token);
+    }
+    return;
+  }
   for (int slot = group * site_.own().group_rows(); slot < end; ++slot) {
     if (!view_.has_row(in, arrival.epoch, slot)) continue;
     const std::size_t offset = layout.combine_row(bank, slot);
     ferry_.carry(in + offset, offset, view_.record_bytes(in, CellKind::combine, bank),
                  static_cast<std::uint16_t>(1U << site_.rank), source);
   }
+}
+
+// In throughput mode an answer comes last of what belongs to it.
+void LaneTraffic::carry_answer(int source, int bank, int token) {
+  const std::size_t in = view_.lanes(site_.rank).in(source);
+  ferry_.carry_answer({source, bank, token},
+                      view_.record_bytes(in, CellKind::combine, bank) / kPacketBytes,
+                      view_.row_per_route(in, bank));
+}
+
+void LaneTraffic::carry_answers_without_rows(int source, const Arrival& arrival, int bank) {
+  const std::size_t in = view_.lanes(site_.rank).in(source);
+  for (int token = 0; token < view_.tokens(); ++token) {
+    const LaneView::Packet answer = view_.packet(in + view_.layout().answer(bank, token));
+    if (answer[0] == window::tag_of(arrival.epoch) && answer[3] == 0) {
+      carry_answer(source, bank, token);
+    }
+  }
+}
+
+// Whether a token has rows, and all of them have come. They may be in two groups, and are then carried by whichever comes last;
+// or, if the answers come last, twice: with the same bytes, before anybody is told that all were read.
+bool LaneTraffic::has_come(std::size_t in, const Arrival& arrival, int token) const noexcept {
+  const int each = view_.layout().shape().combine_rows_per_token;
+  bool any = false;
+  for (int slot = token * each; slot < (token + 1) * each; ++slot) {
+    if (!view_.has_row(in, arrival.epoch, slot)) continue;
+    if (arrival.groups[at(slot / site_.own().group_rows())] == 0) return false;
+    any = true;
+  }
+  return any;
 }
 
 // Weights may come after the answers, which say whether any do.
@@ -278,7 +368,21 @@ bool LaneTraffic::tell() {
   }
   any |= tell_peers(Kind::dispatch);
   any |= tell_peers(Kind::combine);
+  any |= tell_flushed();
   return any;
+}
+
+// Rows of throughput mode lie in one place for all nodes: kernels that have given somebody up, who tells no more, still wait
+// until what it was sent is on its way no more (await_flushed()).
+bool LaneTraffic::tell_flushed() {
+  if (!view_.throughput()) return false;
+  // Pairs with the store in Progress::tell_flushed.
+  const std::uint64_t flushed = HostAccess::load_acquire(
+      *site_.at<const std::uint64_t>(site_.rank, site_.own().flushed(Kind::dispatch)));
+  if (flushed <= told_flushed_) return false;
+  told_flushed_ = flushed;
+  ferry_.tell(view_.layout().told(Kind::dispatch), flushed, site_.rank);
+  return true;
 }
 
 void LaneTraffic::count_complete(int source, Kind kind) {

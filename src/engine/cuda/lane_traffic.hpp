@@ -43,7 +43,8 @@ class LaneTraffic final : public relay::Traffic {
                                                ? protocol::CellKind::dispatch
                                                : protocol::CellKind::combine)];
   }
-  bool idle() const noexcept override { return ferry_.idle(); }
+  bool accused(int source, int reader) override;
+  bool idle() const noexcept override { return ferry_.idle() && unheard_.empty(); }
 
  private:
   /// What has come of one operation of a source, in one bank.
@@ -62,6 +63,14 @@ class LaneTraffic final : public relay::Traffic {
     std::uint64_t items;  // Of the ferry, counted from its first.
   };
 
+  /// An accusation that is on its way to who is accused.
+  struct Unheard {
+    int source;
+    std::uint64_t items;  // Of the ferry, counted from its first.
+  };
+
+  bool note_accusations();
+  bool say_heard();
   std::uint64_t published(protocol::CellKind kind) const noexcept;
   template <typename Post>
   bool take(protocol::CellKind kind, std::uint64_t published, Post post);
@@ -73,6 +82,9 @@ class LaneTraffic final : public relay::Traffic {
   void take_answer(int source, int bank);
   void take_answer_rows(int source, int bank, int group);
   void carry_answer_rows(int source, const Arrival& arrival, int bank, int group);
+  void carry_answer(int source, int bank, int token);
+  void carry_answers_without_rows(int source, const Arrival& arrival, int bank);
+  bool has_come(std::size_t in, const Arrival& arrival, int token) const noexcept;
   void end(Arrival& arrival, int source, protocol::Kind kind);
   void end_answer(Arrival& arrival, int source, int bank);
   std::uint16_t row_ranks(int source, int bank, int token) const noexcept;
@@ -82,9 +94,11 @@ class LaneTraffic final : public relay::Traffic {
   void count_complete(int source, protocol::Kind kind);
   bool tell_kernels(int source, protocol::Kind kind);
   bool tell_peers(protocol::Kind kind);
+  bool tell_flushed();
   bool given_up(int peer) const noexcept;
 
   const relay::Site& site_;
+  relay::Postings& postings_;
   std::shared_ptr<FerryPort> port_;
   const LaneView view_;
   LanePostings out_;
@@ -94,6 +108,8 @@ class LaneTraffic final : public relay::Traffic {
   std::vector<Arrival> dispatches_;  // [R][B]
   std::vector<Arrival> combines_;    // [R][B]
   std::deque<Ending> endings_;
+  std::deque<Unheard> unheard_;
+  std::uint64_t told_flushed_ = 0;
   /// By source and kind: operations that have ended before an earlier one has; and the last before which all have.
   std::vector<std::array<std::vector<std::uint64_t>, protocol::kKinds>> ended_;
   std::vector<std::array<std::uint64_t, protocol::kKinds>> complete_;

@@ -14,7 +14,14 @@ LaneView::Packet LaneView::packet(std::size_t offset) const noexcept {
   return packet;
 }
 
-bool LaneView::comes(std::size_t lane, int bank, int token) const noexcept {
+bool LaneView::comes(std::size_t lane, std::size_t targets, int rank, int bank,
+                     int token) const noexcept {
+  if (throughput()) {
+    if (token >= tokens_of(lane, bank)) return false;
+    std::uint32_t ranks = 0;
+    std::memcpy(&ranks, host(targets + at(token) * sizeof(ranks)), sizeof(ranks));
+    return ((ranks >> rank) & 1U) != 0;
+  }
   const Packet bits = packet(lane + port_.layout.cell(CellKind::dispatch, bank) +
                              at(window::bit_packet(token)) * kPacketBytes);
   if (token < window::kFirstTokens) return ((bits[3] >> token) & 1U) != 0;
@@ -33,16 +40,49 @@ LaneView::Range LaneView::tagged(std::size_t offset, std::size_t stride,
   return range;
 }
 
-std::size_t LaneView::record_bytes(std::size_t lane, CellKind kind, int bank) const noexcept {
-  const Packet form =
+int LaneView::tokens_of(std::size_t lane, int bank) const noexcept {
+  const Packet cell = packet(lane + port_.layout.cell(CellKind::dispatch, bank));
+  return static_cast<int>(cell[3] & ~window::kStagingFlag);
+}
+
+LaneView::Range LaneView::routes(std::size_t lane, std::uint64_t epoch) const noexcept {
+  const window::PacketLayout& of = layout();
+  const std::size_t first = lane + of.route(bank(epoch), 0, 0);
+  if (!throughput())
+    return tagged(first, of.route(bank(epoch), 1, 0) - of.route(bank(epoch), 0, 0), epoch);
+  // Of every token, or of none.
+  return {0, packet(first)[0] == window::tag_of(epoch) ? tokens_of(lane, bank(epoch)) : 0};
+}
+
+std::size_t LaneView::row_to(int rank, int peer, int bank, int token) const noexcept {
+  const window::HostLanes& of = lanes(rank);
+  return throughput() ? of.stage() + layout().staged_offset(bank, token)
+                      : of.out(peer) + layout().dispatch_row(bank, token);
+}
+
+std::size_t LaneView::row_from(int rank, int source, int bank, int token) const noexcept {
+  const window::HostLanes& of = lanes(rank);
+  return throughput() ? of.landing(source) + layout().staged_offset(bank, token)
+                      : of.in(source) + layout().dispatch_row(bank, token);
+}
+
+std::uint32_t LaneView::form(std::size_t lane, CellKind kind, int bank) const noexcept {
+  const Packet packet_of_form =
       packet(lane + port_.layout.cell(kind, bank) + window::kFormPacket * kPacketBytes);
-  return at(static_cast<int>(form[1] & ~window::kFormFlags)) * kPacketBytes;
+  // In throughput mode the first word says where rows lie that peers read in place.
+  return packet_of_form[throughput() ? 2 : 1];
+}
+
+std::size_t LaneView::record_bytes(std::size_t lane, CellKind kind, int bank) const noexcept {
+  return at(static_cast<int>(form(lane, kind, bank) & ~window::kFormFlags)) * kPacketBytes;
 }
 
 bool LaneView::weights_before(std::size_t lane, int bank) const noexcept {
-  const Packet form = packet(lane + port_.layout.cell(CellKind::combine, bank) +
-                             window::kFormPacket * kPacketBytes);
-  return (form[1] & window::kWeightsBefore) != 0;
+  return (form(lane, CellKind::combine, bank) & window::kWeightsBefore) != 0;
+}
+
+bool LaneView::row_per_route(std::size_t lane, int bank) const noexcept {
+  return (form(lane, CellKind::combine, bank) & window::kRowPerRoute) != 0;
 }
 
 bool LaneView::has_row(std::size_t lane, std::uint64_t epoch, int slot) const noexcept {
@@ -50,9 +90,7 @@ bool LaneView::has_row(std::size_t lane, std::uint64_t epoch, int slot) const no
   const Packet answer = packet(lane + port_.layout.answer(bank(epoch), slot / each));
   if (answer[0] != window::tag_of(epoch)) return false;
   // Of what its cell says: the sum of a record in its first slot, or each row in that of its route.
-  const Packet form = packet(lane + port_.layout.cell(CellKind::combine, bank(epoch)) +
-                             window::kFormPacket * kPacketBytes);
-  if ((form[1] & window::kRowPerRoute) == 0) return slot % each == 0 && answer[3] != 0;
+  if (!row_per_route(lane, bank(epoch))) return slot % each == 0 && answer[3] != 0;
   return ((answer[3] >> (slot % each)) & 1U) != 0;
 }
 

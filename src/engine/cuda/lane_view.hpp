@@ -42,24 +42,39 @@ class LaneView {
     return static_cast<int>((epoch - 1) % at(port_.layout.shape().banks));
   }
 
+  /// Rows are staged once for all nodes, and their targets said beside them.
+  bool throughput() const noexcept { return layout().shape().stages > 0; }
+
   const std::byte* host(std::size_t offset) const noexcept { return port_.host + offset; }
   Packet packet(std::size_t offset) const noexcept;
   /// Whether the cell of a lane is one of the epoch.
   bool has_cell(std::size_t lane, protocol::CellKind kind, std::uint64_t epoch) const noexcept {
     return packet(lane + layout().cell(kind, bank(epoch)))[0] == window::tag_of(epoch);
   }
-  /// Whether a dispatch's cell announces a record of the token.
-  bool comes(std::size_t lane, int bank, int token) const noexcept;
+  /// Whether a dispatch's cell in the lane of `rank`, or `targets` in throughput mode, announce a record of the token.
+  bool comes(std::size_t lane, std::size_t targets, int rank, int bank, int token) const noexcept;
   /// Those whose packet at `offset`, `stride` apart, has the tag of the epoch, and what lies between.
   Range tagged(std::size_t offset, std::size_t stride, std::uint64_t epoch) const noexcept;
+  /// The routes of a dispatch in a lane. A cached one has none.
+  Range routes(std::size_t lane, std::uint64_t epoch) const noexcept;
+  /// Offset of a dispatched row among those to `peer` in a rank's host memory, or among those from a source there.
+  std::size_t row_to(int rank, int peer, int bank, int token) const noexcept;
+  std::size_t row_from(int rank, int source, int bank, int token) const noexcept;
   /// Of the records that a cell announces.
   std::size_t record_bytes(std::size_t lane, protocol::CellKind kind, int bank) const noexcept;
   /// Whether a combine's cell says that weights come in a message before the answers.
   bool weights_before(std::size_t lane, int bank) const noexcept;
+  /// Whether a combine's cell says that every route has a row of its own.
+  bool row_per_route(std::size_t lane, int bank) const noexcept;
   /// Whether an answer in a lane has a row in this slot.
   bool has_row(std::size_t lane, std::uint64_t epoch, int slot) const noexcept;
 
  private:
+  /// Tokens of a call, by its cell of throughput mode.
+  int tokens_of(std::size_t lane, int bank) const noexcept;
+  /// What a cell says of its rows (window::kFormFlags).
+  std::uint32_t form(std::size_t lane, protocol::CellKind kind, int bank) const noexcept;
+
   const FerryPort& port_;
   const int tokens_;
   const int slots_;

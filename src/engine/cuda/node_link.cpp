@@ -33,6 +33,37 @@ window::WindowShape words_of(const EngineConfig& config) {
   return shape;
 }
 
+/// Of what LanePostings sends but for rows, from several places.
+std::size_t message_bytes_max(const EngineConfig& config, const window::PacketLayout& layout) {
+  std::size_t ranks = 0;
+  for (int node = 0; node < config.nodes.nodes(); ++node) {
+    ranks = std::max(ranks, config.nodes.ranks_of(node).size());
+  }
+  const window::PacketShape& shape = layout.shape();
+  const auto tokens = static_cast<std::size_t>(shape.tokens);
+  const std::size_t head = layout.cell_bytes() +
+                           static_cast<std::size_t>(shape.local_experts) * sizeof(std::uint64_t) +
+                           tokens * static_cast<std::size_t>(shape.top_k) * window::kPacketBytes;
+  const std::size_t answers =
+      layout.cell_bytes() + tokens * (window::kPacketBytes + layout.weight_bytes());
+  // A quarter of the chunks: for places that end within one.
+  return std::max(ranks * head + tokens * sizeof(std::uint32_t), answers) / 3 * 4;
+}
+
+/// Where rows of served ranks land, here and on the GPU.
+void fill_landings(const EngineConfig& config, FerryPort& port) {
+  const std::vector<int> served = config.nodes.served_by(config.rank);
+  for (std::size_t i = 0; i < served.size(); ++i) {
+    const auto source = static_cast<std::size_t>(served[i]);
+    port.args.landed[source] = port.lanes[static_cast<std::size_t>(config.rank)].landing(served[i]);
+    port.args.landings[source] = port.layout.landings(static_cast<int>(i));
+  }
+  for (int source = 0; source < config.ranks; ++source) {
+    if (config.nodes.together(source, config.rank)) continue;
+    port.args.lanes_in[source] = port.lanes[static_cast<std::size_t>(config.rank)].in(source);
+  }
+}
+
 /// Everything of the port that needs no peer.
 Status fill_port(const EngineConfig& config, const Resources& resources, FerryPort& port) {
   const DeviceGuard guard(resources.device);
@@ -67,6 +98,7 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
   if (!status.ok()) return status;
 
   FerryArgs& args = port.args;
+  if (config.throughput()) fill_landings(config, port);
   for (const int rank : config.nodes.ranks_of(config.nodes.node_of(config.rank))) {
     args.windows[rank] = (*resources.windows)[static_cast<std::size_t>(rank)].base();
   }
@@ -77,6 +109,22 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
   args.items = reinterpret_cast<const FerryItem*>(rings);
   args.counts = rings + FerryPort::kItemsBytes;
   return {};
+}
+
+/// What kernels in throughput mode know of other nodes.
+void fill_desk(const EngineConfig& config, const FerryPort& port, Desk& desk) {
+  const routing::NodeMap& nodes = config.nodes;
+  for (int source = 0; source < config.ranks; ++source) {
+    if (nodes.together(source, config.rank)) continue;
+    const int server = nodes.rail_peer(source, nodes.node_of(config.rank));
+    const std::vector<int> served = nodes.served_by(server);
+    const auto place = std::find(served.begin(), served.end(), source) - served.begin();
+    desk.stages[source] = port.args.windows[server] + port.layout.landings(static_cast<int>(place));
+  }
+  const window::HostLanes& own = port.lanes[static_cast<std::size_t>(config.rank)];
+  auto* const host = const_cast<std::byte*>(port.args.host);
+  desk.host_stages = host + own.stage();
+  desk.host_targets = reinterpret_cast<std::uint32_t*>(host + own.targets(0));
 }
 
 /// What kernels know of other nodes.
@@ -103,6 +151,7 @@ void fill_geometry(const EngineConfig& config, const FerryPort& port, Resources&
     g.board->falls_with[peer] = falls;
   }
   g.published = host;
+  for (Desk& desk : resources.desks) fill_desk(config, port, desk);
 }
 
 /// Whoever waits for a GPU, as cudaEventSynchronize() does unasked, spins.
@@ -124,8 +173,9 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   warn_of_one_processor(config.rank);
   const window::PacketLayout layout(config.packets);
   const window::WindowLayout words(words_of(config));
-  Result<relay::Opening> opening = relay::open(
-      *group, words, std::max(layout.staged_row_stride(), layout.combine_row_stride()), deadline);
+  Result<relay::Opening> opening =
+      relay::open(*group, words, std::max(layout.staged_row_stride(), layout.combine_row_stride()),
+                  message_bytes_max(config, layout), deadline);
   if (!opening) return opening.status();
 
   auto port = std::make_shared<FerryPort>();

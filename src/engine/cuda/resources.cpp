@@ -33,10 +33,6 @@ Status check_config(const EngineConfig& config) {
     return unimplemented(fmt::format("device = cuda with slot_tokens = {}, expected at most {}",
                                      config.tokens_max, kTokensMax));
   }
-  if (config.throughput() && config.nodes.several()) {
-    return unimplemented(
-        "device = cuda with mode = throughput and ranks on several nodes, expected mode = latency");
-  }
   if (!window::PacketLayout(config.packets).valid()) {
     return unimplemented(
         "device = cuda: one rank's part of a window exceeds 4 GiB; expected fewer tokens "
@@ -276,7 +272,8 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   g.window = (*resources.windows)[static_cast<std::size_t>(config.rank)].base();
   for (Desk& desk : resources.desks) {
     for (int rank = 0; rank < config.ranks; ++rank) {
-      desk.windows[rank] = (*resources.windows)[static_cast<std::size_t>(rank)].base();
+      desk.stages[rank] =
+          (*resources.windows)[static_cast<std::size_t>(rank)].base() + layout.staged_row(0, 0);
       desk.heaps[rank] = resources.heaps[static_cast<std::size_t>(rank)].base();
     }
   }

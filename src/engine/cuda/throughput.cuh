@@ -72,25 +72,48 @@ __device__ __forceinline__ bool is_last(std::uint32_t* done) {
 /// rows lie that are read in place (InPlace).
 namespace throughput_word {
 inline constexpr std::uint32_t kRecords = cell_word::kNothing - 1U;
-/// In `tokens`, of a dispatch: rows, or their scales, are being staged, and of each it will be said that it is there.
-inline constexpr std::uint32_t kStaging = 1U << 31;
+/// In `tokens`.
+inline constexpr std::uint32_t kStaging = window::kStagingFlag;
 inline constexpr std::uint32_t kTokens = kStaging - 1U;
 static_assert(kMaxTokens <= kRecords && kMaxTokens <= kTokens);
 }  // namespace throughput_word
 
+/// Whether a rank is of another node.
+__device__ __forceinline__ bool is_far(const Geometry& g, int peer) {
+  return g.published != nullptr && ((g.near >> peer) & 1U) == 0;
+}
+
 /// Tells the peers what comes of this operation; all that was done before is seen by who has seen the cell. word: of
-/// rank `lane`. By one warp. Pairs with read_cell().
+/// rank `lane`. form: of a row, for progress threads (LaneView). By one warp. Pairs with read_cell().
 __device__ __forceinline__ void publish(const Geometry& g, protocol::CellKind kind, int bank,
                                         std::uint32_t tag, std::uint32_t word,
                                         std::uint32_t signature, std::uint32_t tokens, InPlace own,
-                                        std::uint32_t suspects, int lane) {
+                                        std::uint32_t form, std::uint32_t suspects, int lane) {
   fence_system();
   if (lane >= g.ranks || ((suspects >> lane) & 1U) != 0) return;
+  if (is_far(g, lane)) own = {form, 0};  // Nothing is read in place from there.
   std::byte* const at = out_at(g, lane, g.layout.cell(kind, bank));
   store_packet(at, make_uint4(tag, word, signature, tokens));
   store_packet(at + window::kFormPacket * window::kPacketBytes,
                make_uint4(tag, own.stride, static_cast<std::uint32_t>(own.offset),
                           static_cast<std::uint32_t>(own.offset >> 32)));
+}
+
+/// Counts what is there for other nodes, `done` of `all` parts that an operation has, for the progress thread to take once
+/// all are. Not blocks, nor warps: those that find no room until late are not waited for. By one thread, after a barrier with
+/// those that stored it.
+__device__ __forceinline__ void count_sent(const Geometry& g, protocol::CellKind kind,
+                                           std::uint64_t epoch, std::uint32_t* sent,
+                                           std::uint32_t done, std::uint32_t all) {
+  if (g.published == nullptr) return;
+  fence_system();
+  const std::uint32_t before = atomicAdd(sent, done);
+  if (before + done != all && !mutant(KernelMutant::sent_too_early)) return;
+  fence_system();  // After what others did before they counted.
+  // Pairs with the load in LaneTraffic::published().
+  store_relaxed(reinterpret_cast<std::uint64_t*>(g.published +
+                                                 static_cast<int>(kind) * int{window::kLineBytes}),
+                epoch);
 }
 
 /// A peer's cell, of rank `lane`.
@@ -167,6 +190,23 @@ __device__ __forceinline__ bool is_accused(const Geometry& g, int peer) {
   if (mutant(KernelMutant::accusation_ignored)) return false;
   return load_relaxed(reinterpret_cast<const std::uint64_t*>(
              in_at(g, peer, g.layout.told(protocol::Kind::dispatch)) + g.layout.accusation())) != 0;
+}
+
+/// Rows to other nodes lie in one place for all of them: who was given up there tells no more what it has read, but what it was
+/// sent may still be on its way. By a warp of every block, before it overwrites anything.
+__device__ __forceinline__ void await_flushed(const Geometry& g, const Block& block,
+                                              std::uint64_t timeout_ns) {
+  if (g.published == nullptr || (block.suspects & ~g.near) == 0) return;
+  // Pairs with LaneTraffic::tell_flushed().
+  const auto* const at = reinterpret_cast<const std::uint64_t*>(
+      in_at(g, g.rank, g.layout.told(protocol::Kind::dispatch)));
+  const auto banks = static_cast<std::uint64_t>(g.layout.shape().banks);
+  std::uint64_t began = 0;
+  Patience patience(g, timeout_ns, began);
+  bool gave_up = false;
+  while (load_relaxed(at) + banks < block.sent.epoch + 1 && !gave_up) {
+    gave_up = patience.spent(g.rank);
+  }
 }
 
 /// Where rows are read in place: waits until all peers have told that they have read this rank's, so that the caller may

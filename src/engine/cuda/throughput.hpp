@@ -34,6 +34,7 @@ struct DispatchNotes {
 
   std::uint32_t next[kItems];
   std::uint32_t numbered;                   // 1: Arrivals, and where rows begin, are there.
+  std::uint32_t sent;                       // Of what other nodes are sent: see count_sent().
   std::uint32_t missing;                    // Ranks whose records, or rows, did not come.
   unsigned long long waited_ns[kPeersMax];  // By the warp that waited longest.
 };
@@ -44,6 +45,7 @@ struct CombineNotes {
   enum Items { kWeights, kRecords, kTokens, kItems };
 
   std::uint32_t next[kItems];
+  std::uint32_t sent[2];  // Of what other nodes are sent: weights, then records. See count_sent().
   std::uint32_t missing;  // Sets of ranks.
   std::uint32_t refused;
   std::uint32_t mismatched;
@@ -71,10 +73,15 @@ struct Desk {
   // [kHalves]; whole operations use those of their receive half.
   DispatchNotes* dispatch_notes = nullptr;
   CombineNotes* combine_notes = nullptr;
-  /// Where the windows of all ranks are mapped, and their registered memory.
-  std::byte* windows[kPeersMax] = {};
+  /// By source, where the rows that it stages are read from: its stages or, of a rank of another node, its landings in the
+  /// window of the rank that it sends them to. Then every rank's registered memory.
+  std::byte* stages[kPeersMax] = {};
   std::byte* heaps[kPeersMax] = {};
-  InPlace own;  // This rank's rows of this call.
+  // With several nodes, in host memory, for the progress thread (HostLanes): rows that go to other nodes, and the ranks that
+  // each goes to. Null on one node.
+  std::byte* host_stages = nullptr;
+  std::uint32_t* host_targets = nullptr;  // [B][M]
+  InPlace own;                            // This rank's rows of this call.
   /// Shared memory of a block through which rows are copied; 0: the GPU, or the code that runs there, has no engine for it.
   int ring_bytes = 0;
 };

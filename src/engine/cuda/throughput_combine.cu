@@ -10,13 +10,20 @@ namespace sluice::engine::cuda {
 namespace {
 
 /// Weights that were given to combine, to the ranks of their experts: before anybody waits for any.
+template <typename Traits>
 __device__ __forceinline__ void send_given_weights(const Combine& c, CombineNotes& notes,
                                                    int lane) {
   Queue queue(&notes.next[CombineNotes::kWeights], lane);
   queue.open(min(c.a.tokens, c.a.weights_tokens));
+  std::uint32_t done = 0;
   for (int token = queue.take(); token >= 0; token = queue.take()) {
     send_weights(c, read_given(c, token, lane), token, lane);
+    ++done;
   }
+  __syncwarp();
+  if (lane != 0 || done == 0) return;
+  count_sent(c.g, protocol::CellKind::weights, c.block.sent.epoch + 1, &notes.sent[0], done,
+             weight_parts<Traits>(c));
 }
 
 template <typename Traits>
@@ -36,14 +43,11 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const bool by_ring = a.aligned && desk.ring_bytes == PairRing::kBytes;
   const SharedAt slots =
       RowsFeed<typename Traits::Input>::slots_of(throughput_memory, seat.warp, lane);
-  if (a.halves.send && seat.place == 0) {
-    // Of `single`, rows are counted apart.
-    announce(c, call, Traits::kSingle ? 0 : g.hidden * (a.codec == DType::f32 ? 4 : 2), lane);
-  }
+  if (a.halves.send && seat.place == 0) announce<Traits>(c, call, notes, lane);
   bool pushes = a.halves.send && call.usable;
   const bool sums = a.halves.receive && call.usable && !a.drop;
-  if (pushes && Traits::kWeights && !Traits::kSingle && a.weights_given && !a.plain_sum) {
-    send_given_weights(c, notes, lane);
+  if (a.halves.send && gives_weights<Traits>(c, call)) {
+    send_given_weights<Traits>(c, notes, lane);
   }
   part.recorder.mark(Phase::count);
   Sender<Traits> sender(c, call, notes, slots, pairs, by_ring, lane);

@@ -41,11 +41,34 @@ __device__ __forceinline__ Combine combine_of(const CombineArgs& a, const Call& 
           static_cast<std::uint16_t>(call.brief.layout)};
 }
 
+/// Whether weights that were given to this combine are sent to the ranks of their experts.
+template <typename Traits>
+__device__ __forceinline__ bool gives_weights(const Combine& c, const Call& call) {
+  return call.usable && Traits::kWeights && !Traits::kSingle && c.a.weights_given && !c.a.plain_sum;
+}
+
+/// Parts of what other nodes are sent, for count_sent(): of weights, a token each; of answers, a record each. And what is
+/// announced, with which both begin.
+template <typename Traits>
+__device__ __forceinline__ std::uint32_t weight_parts(const Combine& c) {
+  return 1U + static_cast<std::uint32_t>(min(c.a.tokens, c.a.weights_tokens));
+}
+__device__ __forceinline__ std::uint32_t answer_parts(const Call& call) {
+  return 1U + (call.usable ? static_cast<std::uint32_t>(call.brief.records) : 0U);
+}
+
 /// Tells the peers, before anything else, what they will get of this rank, and where rows lie that they pull. By one warp of the
 /// launch's first block, which starts before all others. Pairs with Sources::look() and await_weight().
-__device__ __forceinline__ void announce(const Combine& c, const Call& call, int sum_bytes,
+template <typename Traits>
+__device__ __forceinline__ void announce(const Combine& c, const Call& call, CombineNotes& notes,
                                          int lane) {
   const Geometry& g = c.g;
+  const int row_bytes = g.hidden * (Traits::codec(c.a) == DType::f32 ? 4 : 2);
+  const int sum_bytes = Traits::kSingle ? 0 : row_bytes;  // Of `single`, rows are counted apart.
+  const bool weights = gives_weights<Traits>(c, call);
+  std::uint32_t form = static_cast<std::uint32_t>(row_bytes) / window::kPacketBytes;
+  if (Traits::kSingle) form |= window::kRowPerRoute;
+  if (weights) form |= window::kWeightsBefore;
   std::uint32_t word = cell_word::kRefused;
   if (call.usable && lane < g.ranks) {
     word = cell_word::kNothing;
@@ -59,8 +82,15 @@ __device__ __forceinline__ void announce(const Combine& c, const Call& call, int
       }
     }
   }
-  publish(g, protocol::CellKind::combine, c.bank, c.tag, word, c.signature, 0, call.own,
+  publish(g, protocol::CellKind::combine, c.bank, c.tag, word, c.signature, 0, call.own, form,
           c.block.suspects, lane);
+  __syncwarp();
+  if (lane != 0) return;
+  const std::uint64_t epoch = c.block.sent.epoch + 1;
+  if (weights) {
+    count_sent(g, protocol::CellKind::weights, epoch, &notes.sent[0], 1, weight_parts<Traits>(c));
+  }
+  count_sent(g, protocol::CellKind::combine, epoch, &notes.sent[1], 1, answer_parts(call));
 }
 
 /// Home, from the lane's first element on.
@@ -140,6 +170,8 @@ class Sender {
   __device__ __forceinline__ Sender(const Combine& c, const Call& call, CombineNotes& notes,
                                     SharedAt slots, PieceFeed& pairs, bool by_ring, int lane)
       : c_(c),
+        notes_(notes),
+        parts_(answer_parts(call)),
         slots_(slots),
         pairs_(pairs),
         by_ring_(by_ring),
@@ -175,14 +207,23 @@ class Sender {
     if (index == kEnd) return false;
     ask_next();
     push(record, index);
+    ++unsaid_;
     return true;
   }
 
   /// Before this warp waits for anybody.
   __device__ __forceinline__ void settle() {
-    if (answers_.are_none()) return;
-    if (copies_ && !mutant(KernelMutant::answered_too_early)) await_groups();
-    answers_.post(c_, lane_);
+    if (!answers_.are_none()) {
+      if (copies_ && !mutant(KernelMutant::answered_too_early)) await_groups();
+      answers_.post(c_, lane_);
+    }
+    if (unsaid_ == 0) return;
+    __syncwarp();
+    if (lane_ == 0) {
+      count_sent(c_.g, protocol::CellKind::combine, c_.block.sent.epoch + 1, &notes_.sent[1],
+                 unsaid_, parts_);
+    }
+    unsaid_ = 0;
   }
   /// Before it uses the ring for anything else.
   __device__ __forceinline__ void leave_ring() {
@@ -326,8 +367,11 @@ class Sender {
   }
 
   const Combine& c_;
-  SharedAt slots_;    // For sums.
-  PieceFeed& pairs_;  // The same memory.
+  CombineNotes& notes_;
+  std::uint32_t parts_;       // See answer_parts().
+  std::uint32_t unsaid_ = 0;  // Records that are done, but were not counted.
+  SharedAt slots_;            // For sums.
+  PieceFeed& pairs_;          // The same memory.
   bool by_ring_;
   bool in_place_;
   bool copies_;

@@ -31,16 +31,26 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const bool fresh = is_fresh(a, terms);
   const bool drop = a.drop || terms.refused;
   bool numbers = blockIdx.x == 0;
+  const Batches batches(a, terms.refused ? 0 : a.tokens, seat.warps);
+  const std::uint32_t parts = parts_of(a, desk, fresh, Encoder::kGiven, batches);
   if (a.halves.send) {
+    const auto sent = [&] {
+      count_sent(g, protocol::CellKind::dispatch, block.sent.epoch + 1, &notes.sent, 1, parts);
+    };
     if (block.suspects != 0) {
-      if (seat.warp == 0) accuse(g, block.suspects, lane);
+      if (seat.warp == 0) {
+        accuse(g, block.suspects, lane);
+        await_flushed(g, block, a.timeout_ns);
+      }
       fence_system();  // Before anything is overwritten, and before other blocks see what this one has counted.
       __syncthreads();
     }
     if (fresh) {
-      numbers = Routing(a, desk, block, terms).send(notes, share);
+      numbers = Routing(a, desk, block, terms).send(notes, share, sent);
     } else if (blockIdx.x == 0 && seat.warp == 0) {
       tell_records(a, desk, block, terms, terms.refused ? cell_word::kRefused : 0, lane);
+      __syncwarp();
+      if (lane == 0) sent();
     }
     part.recorder.mark(Phase::put);
   } else if (!a.cached && a.handle != nullptr && !a.refused) {
@@ -54,11 +64,12 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   }
   const Receipt r = receipt_for(a, terms, shared.note);
   RowCopier copier(ring, throughput_memory, desk.ring_bytes, seat.warp, lane);
-  Stager<Encoder> stager(a, desk, block, terms.refused ? 0 : a.tokens, copier, seat);
+  Stager<Encoder> stager(a, desk, block, batches, parts, copier, seat);
   Puller<Encoder, kSpan> puller(r, desk, copier, a.halves.receive && !drop, lane);
   bool stages = a.halves.send && stager.open();
-  // A block that is alone stages before it waits for anybody's cell: others wait for its rows.
-  const bool alone = gridDim.x == 1 && stages;
+  // A block that is alone stages before it waits for anybody's cell: others wait for its rows. So does, with other nodes, the one
+  // that will wait for cells: these come from there when all rows are staged, also those whose turn its warps have.
+  const bool alone = stages && (gridDim.x == 1 || (numbers && g.published != nullptr));
 #pragma unroll 1
   for (bool pulls = !alone;; pulls = true) {
     if (pulls && a.halves.receive && numbers) {

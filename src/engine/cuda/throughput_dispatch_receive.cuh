@@ -229,7 +229,7 @@ class Puller {
     // Behind their row, but those that are staged while it is not.
     const bool apart = (((staging_ & ~staged_rows_) >> source) & 1U) != 0;
     std::byte* const scales =
-        (apart ? desk_.windows[source] + r_.g.layout.staged_row(r_.bank, token) : from) +
+        (apart ? desk_.stages[source] + r_.g.layout.staged_offset(r_.bank, token) : from) +
         a.row_bytes;
     if (!lost && a.aligned && desk_.ring_bytes != 0) {
       const bool takes = ((targets >> lane_) & 1U) != 0;

@@ -34,8 +34,9 @@ __device__ __forceinline__ void tell_records(const DispatchArgs& a, const Desk& 
   std::uint32_t tokens = terms.refused ? 0U : static_cast<std::uint32_t>(a.tokens);
   if (stages(a, desk, given)) tokens |= throughput_word::kStaging;
   // Whom some block has left out gets nothing.
+  const auto form = a.rows && !terms.refused ? static_cast<std::uint32_t>(a.record_packets) : 0U;
   publish(a.geometry, protocol::CellKind::dispatch, static_cast<int>(block.sent.bank),
-          window::tag_of(block.sent.epoch + 1), word, terms.signature, tokens, desk.own,
+          window::tag_of(block.sent.epoch + 1), word, terms.signature, tokens, desk.own, form,
           block.suspects | suspects_by_now(a.geometry), lane);
 }
 
@@ -55,6 +56,8 @@ struct Shares {
         tokens(tokens_of_call),
         each((tokens + count - 1) / count) {}
   __device__ __forceinline__ int first(int share) const { return min(share * each, tokens); }
+  /// The duty, too.
+  __device__ __forceinline__ int parts() const { return count + 1; }
 };
 
 /// What this rank's tokens are numbered with. By whole blocks, one of which tells the peers.
@@ -73,8 +76,9 @@ class Routing {
         slice_(throughput_memory, g_, shares_.each) {}
 
   /// Counts shares and sends their headers, while there are any. next: the first that this block has taken, known to its first
-  /// thread. Whether this block told the peers.
-  __device__ __forceinline__ bool send(DispatchNotes& notes, unsigned next) {
+  /// thread; sent: called by that one for each of Shares::parts(). Whether this block told the peers.
+  template <typename Sent>
+  __device__ __forceinline__ bool send(DispatchNotes& notes, unsigned next, const Sent& sent) {
     __shared__ unsigned taken;
     bool told = false;
 #pragma unroll 1
@@ -93,6 +97,7 @@ class Routing {
       if (threadIdx.x == 0) next = atomicAdd(&notes.next[DispatchNotes::kShares], 1U);
       if (share < shares_.count) send_headers(share);
       __syncthreads();
+      if (threadIdx.x == 0) sent();
     }
     return told;
   }

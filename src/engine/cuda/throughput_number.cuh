@@ -59,6 +59,28 @@ __device__ __forceinline__ void number_experts(const Receipt& r, const Desk& des
   shared.rows = major && a.capacity > 0 && row > a.capacity ? a.capacity : row;
 }
 
+/// Waits for the counts of ranks of other nodes, which a ferry brings, and not before the cell. By one warp, whose lane r has
+/// the cell of rank r.
+__device__ __forceinline__ void await_counts(const Receipt& r, Arrival& arrival, int lane) {
+  const Geometry& g = r.g;
+  const bool comes = lane < g.ranks && is_far(g, lane) && !arrival.missing && !arrival.refused &&
+                     !arrival.mismatched && !mutant(KernelMutant::counts_not_awaited);
+  std::uint64_t began = 0;
+  Patience patience(g, r.a.timeout_ns, began);
+#pragma unroll 1
+  for (int expert = 0; comes && expert < g.local_experts && !arrival.missing; ++expert) {
+    // Pairs with carry() of the ferry.
+    const auto* const at =
+        reinterpret_cast<const std::uint64_t*>(in_at(g, lane, g.layout.count(r.bank, expert)));
+    while (static_cast<std::uint32_t>(load_relaxed(at)) != r.tag && !arrival.missing) {
+      arrival.missing = patience.spent(lane);
+    }
+  }
+  if (arrival.missing) arrival.records = 0;
+  fence_system();
+  __syncwarp();
+}
+
 __device__ __forceinline__ Receipt receipt_for(const DispatchArgs& a, const Terms& terms,
                                                Note& note) {
   const Progress& progress = note.block.received;
@@ -86,8 +108,9 @@ __device__ __forceinline__ void number_rows_for_all(const Receipt& r, const Desk
   Arrivals& arrivals = *desk.arrivals;
   if (seat.warp == kBooksWarp) begin_header(a, writes, lane);
   if (seat.warp == 0) {
-    const Arrival arrival = await_arrivals(g, protocol::CellKind::dispatch, r.bank, r.tag,
-                                           r.signature, shared.note.block, a.timeout_ns, lane);
+    Arrival arrival = await_arrivals(g, protocol::CellKind::dispatch, r.bank, r.tag, r.signature,
+                                     shared.note.block, a.timeout_ns, lane);
+    if (g.published != nullptr && !a.cached) await_counts(r, arrival, lane);
     Coming& coming = shared.coming;
     coming.missing = lanes_with(arrival.missing);
     coming.refused = lanes_with(arrival.refused);
@@ -110,7 +133,7 @@ __device__ __forceinline__ void number_rows_for_all(const Receipt& r, const Desk
       coming.records[lane] = arrival.records;
       arrivals.tokens[lane] = ((given >> lane) & 1U) != 0 ? arrival.tokens : 0;
       arrivals.records[lane + 1] = end;
-      arrivals.rows[lane] = staged ? desk.windows[lane] + g.layout.staged_row(r.bank, 0)
+      arrivals.rows[lane] = staged ? desk.stages[lane] + g.layout.staged_offset(r.bank, 0)
                                    : desk.heaps[lane] + arrival.rows.offset;
       arrivals.stride[lane] =
           staged ? static_cast<std::int64_t>(g.layout.staged_row_stride()) : arrival.rows.stride;

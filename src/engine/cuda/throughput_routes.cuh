@@ -161,9 +161,11 @@ __device__ __forceinline__ void send_slice(const DispatchArgs& a, const Desk& de
       if (__ffs(static_cast<int>(same)) - 1 < lane) place |= place_word::kDuplicate;
     }
     const std::uint32_t slot = g.layout.route(bank, first + token, k);
+    std::uint32_t targets = 0;
 #pragma unroll 1
     for (int peer = 0; peer < g.ranks; ++peer) {
       const std::uint32_t* const row = slice.ranks + peer * slice.words;
+      targets |= ((row[token / 32] >> (token % 32)) & 1U) << peer;
       if (((skipped >> peer) & 1U) != 0) continue;
       if (((row[token / 32] >> (token % 32)) & 1U) == 0) {
         if (k == 0) store_packet(out_at(g, peer, slot), make_uint4(tag, 0, place_word::kNone, 0));
@@ -175,6 +177,9 @@ __device__ __forceinline__ void send_slice(const DispatchArgs& a, const Desk& de
                    make_uint4(tag, here ? __float_as_uint(route.weight) : 0U, here ? place : 0U,
                               static_cast<std::uint32_t>(here ? owner.local : 0) |
                                   static_cast<std::uint32_t>(record) << place_word::kExpertBits));
+    }
+    if (k == 0 && desk.host_targets != nullptr) {
+      store_relaxed(desk.host_targets + bank * g.layout.shape().tokens + first + token, targets);
     }
   });
 }

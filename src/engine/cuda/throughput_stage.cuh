@@ -12,8 +12,11 @@ namespace sluice::engine::cuda {
 /// several tokens; but one at first, so that readers soon have something to read.
 class Batches {
  public:
-  __device__ __forceinline__ Batches(int tokens, int singles, int size)
-      : tokens_(tokens), singles_(min(singles, tokens)), size_(size) {}
+  /// warps: of the launch.
+  __device__ __forceinline__ Batches(const DispatchArgs& a, int tokens, int warps)
+      : tokens_(tokens),
+        singles_(min(warps, tokens)),
+        size_(max(min(kBytes / max(a.row_bytes, 1), kMost), kLeast)) {}
   __device__ __forceinline__ int count() const {
     return singles_ + (tokens_ - singles_ + size_ - 1) / size_;
   }
@@ -22,28 +25,39 @@ class Batches {
   }
 
  private:
+  static constexpr int kBytes = 28 << 10;  // of encoded rows
+  static constexpr int kLeast = 2;
+  static constexpr int kMost = 8;
   int tokens_;
   int singles_;
   int size_;  // of the others
 };
 
+/// Parts of what a dispatch sends to other nodes, for count_sent().
+__device__ __forceinline__ std::uint32_t parts_of(const DispatchArgs& a, const Desk& desk,
+                                                  bool fresh, bool given, const Batches& batches) {
+  const int described = fresh ? Shares(a.tokens).parts() : 1;
+  return static_cast<std::uint32_t>(described + (stages(a, desk, given) ? batches.count() : 0));
+}
+
 /// What a warp does of it.
 template <typename Encoder>
 class Stager {
  public:
-  /// tokens: of the call.
+  /// parts: see parts_of().
   __device__ __forceinline__ Stager(const DispatchArgs& a, const Desk& desk, const Block& block,
-                                    int tokens, RowCopier& copier, const Seat& seat)
+                                    const Batches& batches, std::uint32_t parts, RowCopier& copier,
+                                    const Seat& seat)
       : a_(a),
         desk_(desk),
         copier_(copier),
         suspects_(block.suspects),
-        tag_(window::tag_of(block.sent.epoch + 1)),
+        epoch_(block.sent.epoch + 1),
+        parts_(parts),
         bank_(static_cast<int>(block.sent.bank)),
         lane_(seat.lane),
         queue_(&desk.dispatch_notes->next[DispatchNotes::kBatches], seat.lane),
-        batches_(tokens, seat.warps,
-                 max(min(kBatchBytes / max(a.row_bytes, 1), kBatchMost), kBatchLeast)) {}
+        batches_(batches) {}
 
   /// Whether there is something to stage.
   __device__ __forceinline__ bool open() {
@@ -69,6 +83,7 @@ class Stager {
     if constexpr (Encoder::kGiven) {
       if (scales_left && !mutant(KernelMutant::given_scales_left)) stage_given_scales(first, end);
     }
+    if (a_.cached && desk_.host_targets != nullptr) note_targets(first, end);
     tell(first, end);
     return next_ >= 0;
   }
@@ -83,7 +98,18 @@ class Stager {
 
  private:
   __device__ __forceinline__ std::byte* stage_of(int token) const {
-    return desk_.windows[a_.geometry.rank] + a_.geometry.layout.staged_row(bank_, token);
+    return a_.geometry.window + a_.geometry.layout.staged_row(bank_, token);
+  }
+  /// For other nodes. Null where there are none.
+  __device__ __forceinline__ std::byte* host_stage_of(int token) const {
+    return desk_.host_stages == nullptr
+               ? nullptr
+               : desk_.host_stages + a_.geometry.layout.staged_offset(bank_, token);
+  }
+  template <typename Encoded>
+  __device__ __forceinline__ void store(const Encoded& encoded, int token, int unit) const {
+    encoded.store(a_, stage_of(token), unit, lane_);
+    if (desk_.host_stages != nullptr) encoded.store(a_, host_stage_of(token), unit, lane_);
   }
 
   /// That the rows are there. Pairs with Puller::ask().
@@ -96,10 +122,28 @@ class Stager {
     for (int at = lane_; at < (end - first) * g.ranks; at += 32) {
       const int token = first + at / g.ranks;
       const int peer = at % g.ranks;
-      if (((suspects_ >> peer) & 1U) != 0) continue;
+      if (((suspects_ >> peer) & 1U) != 0 || is_far(g, peer)) continue;
       store_relaxed(
           reinterpret_cast<std::uint32_t*>(out_at(g, peer, g.layout.staged_word(bank_, token))),
-          tag_);
+          window::tag_of(epoch_));
+    }
+    __syncwarp();
+    if (lane_ == 0) {
+      count_sent(g, protocol::CellKind::dispatch, epoch_, &desk_.dispatch_notes->sent, 1, parts_);
+    }
+  }
+
+  /// The ranks that tokens of a handle go to.
+  __device__ __forceinline__ void note_targets(int first, int end) const {
+    const Geometry& g = a_.geometry;
+    const HandleArrays handle{a_.handle, &a_.handle_layout};
+#pragma unroll 1
+    for (int token = first; token < end; ++token) {
+      const int id = lane_ < g.top_k ? handle.topk_ids()[token * g.top_k + lane_] : kNoRoute;
+      const std::uint32_t targets = __reduce_or_sync(~0U, id < 0 ? 0U : 1U << owner_of(g, id).rank);
+      if (lane_ == 0) {
+        store_relaxed(desk_.host_targets + bank_ * g.layout.shape().tokens + token, targets);
+      }
     }
   }
 
@@ -120,7 +164,7 @@ class Stager {
         if (first + i >= units) break;
         Unit<Encoder> encoded;
         encoded.encode(a_, sources[i], lane_);
-        encoded.store(a_, stage_of(token), first + i, lane_);
+        store(encoded, token, first + i);
       }
     }
   }
@@ -131,8 +175,10 @@ class Stager {
     if constexpr (Encoder::kVerbatim) {
 #pragma unroll 1
       for (int token = first; token < end; ++token) {
-        copier_.copy(row_of<true>(a_.x, token), a_.row_bytes,
-                     lane_ == 0 ? stage_of(token) : nullptr);
+        std::byte* to = nullptr;
+        if (lane_ == 0) to = stage_of(token);
+        if (lane_ == 1) to = host_stage_of(token);
+        copier_.copy(row_of<true>(a_.x, token), a_.row_bytes, to);
       }
       return true;
     }
@@ -201,7 +247,7 @@ class Stager {
                       a_.geometry.hidden - (unit + i) * window::kUnitElements, lane_, source);
         Unit<Encoder> encoded;
         encoded.encode(a_, source, lane_);
-        encoded.store(a_, stage_of(token), unit + i, lane_);
+        store(encoded, token, unit + i);
       }
     }
   }
@@ -213,20 +259,20 @@ class Stager {
     for (int at = lane_; at < (end - first) * packets; at += 32) {
       const int row = at / packets;
       const int packet = at - row * packets;
-      store_packet(
-          stage_of(first + row) + a_.row_bytes + packet * 16,
-          given_packet(a_, first + row, packet / a_.scale_packets, packet % a_.scale_packets));
+      const uint4 scales =
+          given_packet(a_, first + row, packet / a_.scale_packets, packet % a_.scale_packets);
+      const int at_row = a_.row_bytes + packet * 16;
+      store_packet(stage_of(first + row) + at_row, scales);
+      if (desk_.host_stages != nullptr) store_packet(host_stage_of(first + row) + at_row, scales);
     }
   }
 
-  static constexpr int kBatchBytes = 28 << 10;  // of encoded rows
-  static constexpr int kBatchLeast = 2;
-  static constexpr int kBatchMost = 8;
   const DispatchArgs& a_;
   const Desk& desk_;
   RowCopier& copier_;
   std::uint32_t suspects_;
-  std::uint32_t tag_;
+  std::uint64_t epoch_;
+  std::uint32_t parts_;
   int bank_;
   int lane_;
   Queue queue_;

@@ -53,7 +53,8 @@ LibfabricEndpoint::LibfabricEndpoint(const Library& library, int rank, int ranks
 
 Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open(int rank, int ranks,
                                                           const LibfabricSettings& settings) {
-  if (settings.rails < 1 || settings.rails > kRailsMax || settings.window < 4) {
+  if (settings.rails < 1 || settings.rails > kRailsMax ||
+      settings.window < LibfabricSettings::kWindowMin) {
     return Status(
         StatusCode::invalid_argument,
         fmt::format("libfabric: expected 1 to {} rails and a window of 4 or more; seen {} "

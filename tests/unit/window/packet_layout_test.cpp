@@ -41,12 +41,22 @@ std::vector<Region> regions_of(const PacketLayout& layout) {
       for (int slot = 0; slot < shape.tokens; ++slot) {
         for (int k = 0; k < shape.top_k; ++k) add(layout.route(bank, slot, k), kPacketBytes);
         if (shape.stages == 0) add(layout.dispatch_row(bank, slot), shape.dispatch_row_bytes);
+        if (shape.stages > 0) add(layout.staged_word(bank, slot), sizeof(std::uint32_t));
         add(layout.weight(bank, slot), weights);
         add(layout.answer(bank, slot), kPacketBytes);
         add(layout.row_weight(bank, slot), weights);
       }
       for (int slot = 0; slot < shape.tokens * shape.combine_rows_per_token; ++slot) {
         add(layout.combine_row(bank, slot), shape.combine_row_bytes);
+      }
+    }
+  }
+  lane = 0;
+  for (int bank = 0; bank < shape.stages; ++bank) {
+    for (int token = 0; token < shape.tokens; ++token) {
+      add(layout.staged_row(bank, token), shape.dispatch_row_bytes);
+      for (int place = 0; place < shape.served; ++place) {
+        add(layout.landings(place) + layout.staged_offset(bank, token), shape.dispatch_row_bytes);
       }
     }
   }
@@ -68,6 +78,7 @@ std::vector<PacketShape> shapes() {
                 all.push_back(latency);
                 all.back().cell_tokens = 0;
                 all.back().stages = banks;
+                all.back().served = ranks / 2;
               }
             }
           }

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// What variables of the environment say of the network between nodes.
+#include "transport/network.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace sluice::transport {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+Result<std::shared_ptr<Network>> network(const Variables& variables) {
+  return network_of(base::Environment([&](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  }));
+}
+
+TEST(NetworkOf, NothingGivesTheDefaults) {
+  const auto made = network({});
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  const RelaySettings& relay = (*made)->relay;
+  EXPECT_EQ(relay.patience, std::chrono::milliseconds(900));
+  EXPECT_EQ(relay.chunk_bytes, 524288U);
+  EXPECT_EQ(relay.message_rows, 64);
+}
+
+TEST(NetworkOf, WhatIsSaidIsTaken) {
+  const auto made = network({{"SLUICE_NETWORK", "memory:3"},
+                             {"SLUICE_NETWORK_PATIENCE_MS", "1"},
+                             {"SLUICE_NETWORK_CHUNK", "4096"},
+                             {"SLUICE_NETWORK_MESSAGE_ROWS", "256"}});
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  const RelaySettings& relay = (*made)->relay;
+  EXPECT_EQ(relay.patience, std::chrono::milliseconds(1));
+  EXPECT_EQ(relay.chunk_bytes, 4096U);
+  EXPECT_EQ(relay.message_rows, 256);
+}
+
+TEST(NetworkOf, LeastAndMostCredits) {
+  for (const char* credits : {"4", "65536"}) {
+    EXPECT_TRUE(network({{"SLUICE_NETWORK_CREDITS", credits}}).ok()) << credits;
+  }
+}
+
+struct Bad {
+  const char* variable;
+  const char* value;
+  const char* expected;
+};
+
+class NetworkOfBad : public ::testing::TestWithParam<Bad> {};
+
+TEST_P(NetworkOfBad, SaysWhatWasExpected) {
+  const auto made = network({{GetParam().variable, GetParam().value}});
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code(), StatusCode::invalid_argument);
+  EXPECT_EQ(made.status().message(), std::string(GetParam().variable) + " = '" + GetParam().value +
+                                         "', expected " + GetParam().expected);
+}
+
+constexpr const char* kMemory = "memory, or memory:seed with a number";
+constexpr const char* kSignals = "immediate, ordered or serial";
+constexpr const char* kPatience = "a number of milliseconds, at least 1";
+constexpr const char* kChunk = "a number of bytes, at least 4096";
+INSTANTIATE_TEST_SUITE_P(Values, NetworkOfBad,
+                         ::testing::Values(Bad{"SLUICE_NETWORK", "memory:", kMemory},
+                                           Bad{"SLUICE_NETWORK", "memory-2", kMemory},
+                                           Bad{"SLUICE_NETWORK_SIGNALS", "loud", kSignals},
+                                           Bad{"SLUICE_NETWORK_RAILS", "0", "1 to 8"},
+                                           Bad{"SLUICE_NETWORK_RAILS", "9", "1 to 8"},
+                                           Bad{"SLUICE_NETWORK_BUNDLE", "-1", "a number of bytes"},
+                                           Bad{"SLUICE_NETWORK_PATIENCE_MS", "0", kPatience},
+                                           Bad{"SLUICE_NETWORK_PATIENCE_MS", "1s", kPatience},
+                                           Bad{"SLUICE_NETWORK_CHUNK", "4095", kChunk},
+                                           Bad{"SLUICE_NETWORK_CHUNK", "512K", kChunk},
+                                           Bad{"SLUICE_NETWORK_MESSAGE_ROWS", "0", "1 to 256"},
+                                           Bad{"SLUICE_NETWORK_MESSAGE_ROWS", "257", "1 to 256"},
+                                           Bad{"SLUICE_NETWORK_CREDITS", "3", "4 to 65536"},
+                                           Bad{"SLUICE_NETWORK_CREDITS", "65537", "4 to 65536"}));
+
+}  // namespace
+}  // namespace sluice::transport
