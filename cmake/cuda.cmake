@@ -10,13 +10,10 @@ if(SLUICE_CUDA STREQUAL "SIMULATED")
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     message(FATAL_ERROR "SLUICE_CUDA is SIMULATED: expected an x86-64 processor, seen ${CMAKE_SYSTEM_PROCESSOR}")
   endif()
-  find_path(SLUICE_BOOST_CONTEXT_INCLUDE_DIR boost/context/fiber.hpp REQUIRED)
-  find_library(SLUICE_BOOST_CONTEXT boost_context REQUIRED)
-  mark_as_advanced(SLUICE_BOOST_CONTEXT_INCLUDE_DIR SLUICE_BOOST_CONTEXT)
   set(SLUICE_CUDA_ENABLED ON)
   set(SLUICE_CUDA_SIMULATED ON)
   set(SLUICE_CUDA_INCLUDE_DIR ${PROJECT_SOURCE_DIR}/tests/gpu_simulator/include)
-  set(SLUICE_CUDA_LIBRARIES ${SLUICE_BOOST_CONTEXT} Threads::Threads)
+  set(SLUICE_CUDA_LIBRARIES Threads::Threads)
   # What nvcc lets pass: its pragmas, its conversions, and words that are looked at as other words.
   set(SLUICE_SIMULATED_KERNEL_OPTIONS -Wno-unknown-pragmas -Wno-conversion -Wno-sign-conversion -Wno-shadow
     -Wno-parentheses -Wno-unused-function $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>

@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <bit>
-#include <boost/context/fiber.hpp>
-#include <boost/context/preallocated.hpp>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -21,53 +19,12 @@
 
 #include "gpu_simulator/device.hpp"
 #include "gpu_simulator/kernel_launch.hpp"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__ 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#endif
+#include "stacks.hpp"
 
 namespace gpu_simulator {
 namespace {
 
-using boost::context::fiber;
-
 constexpr unsigned kWarpThreads = 32;
-#if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t kStackBytes = std::size_t{256} << 10;
-
-/// Tells the sanitizer that this thread of the host goes on with another stack, until it comes back.
-class OtherStack {
- public:
-  OtherStack(const void* bottom, std::size_t bytes) {
-    __sanitizer_start_switch_fiber(&kept_, bottom, bytes);
-  }
-  ~OtherStack() { __sanitizer_finish_switch_fiber(kept_, nullptr, nullptr); }
-
- private:
-  void* kept_ = nullptr;
-};
-/// Likewise, at the begin of a stack, and at its end, for good.
-void begin_stack(const void** bottom_before, std::size_t* bytes_before) {
-  __sanitizer_finish_switch_fiber(nullptr, bottom_before, bytes_before);
-}
-void end_stack(const void* bottom, std::size_t bytes) {
-  __sanitizer_start_switch_fiber(nullptr, bottom, bytes);
-}
-#else
-constexpr std::size_t kStackBytes = std::size_t{64} << 10;
-
-struct OtherStack {
-  OtherStack(const void* /*bottom*/, std::size_t /*bytes*/) {}
-  ~OtherStack() {}  // Not trivial: its objects are there for what they do.
-};
-void begin_stack(const void** /*bottom_before*/, std::size_t* /*bytes_before*/) {}
-void end_stack(const void* /*bottom*/, std::size_t /*bytes*/) {}
-#endif
 
 /// Not a multiple of a page: what threads use at the same depth of their stacks would else share a set of
 /// the cache.
@@ -103,8 +60,8 @@ struct Warp;
 struct Thread {
   unsigned index = 0;
   Warp* warp = nullptr;
-  unsigned turn = 0;  // Exchanges so far: every other one has the same buffer.
-  fiber self;         // Where it goes on; nothing while it runs.
+  unsigned turn = 0;     // Exchanges so far: every other one has the same buffer.
+  void* left = nullptr;  // Where it goes on, while it does not run.
   std::byte* stack = nullptr;
 
   unsigned lane() const { return index % kWarpThreads; }
@@ -131,11 +88,6 @@ class Block;
 thread_local Block* current_block = nullptr;
 thread_local Thread* current = nullptr;
 
-/// Does nothing at the end: the stacks are kept for the next block.
-struct KeepStack {
-  void deallocate(boost::context::stack_context& /*context*/) noexcept {}
-};
-
 /// A thread of the host that runs blocks, one after the other, and the stacks for their threads. Its warps
 /// have turns, one after the other; in a turn the threads of a warp run, each until it waits, polls or ends,
 /// and hand on to the next one, until none is ready.
@@ -159,10 +111,11 @@ class Block {
     blocks_ = blocks;
     random_.seed(seed);
     delays_ = seed != 0;
+    body_ = &body;
     current_block = this;
     living_ = threads;
     const unsigned warps = threads / kWarpThreads;
-    for (unsigned i = 0; i < warps; ++i) start(i, body);
+    for (unsigned i = 0; i < warps; ++i) start(i);
     unsigned idle = 0;
     while (living_ > 0) {
       const std::uint64_t before = events_;
@@ -233,7 +186,7 @@ class Block {
     bool stalled = false;
   };
 
-  void start(unsigned index, const Body& body) {
+  void start(unsigned index) {
     Warp& warp = warps_[index];
     warp = {};
     warp.threads = &threads_[std::size_t{index} * kWarpThreads];
@@ -243,17 +196,15 @@ class Block {
       thread.index = index * kWarpThreads + lane;
       thread.warp = &warp;
       thread.turn = 0;
-      boost::context::stack_context context;
-      context.size = kStackBytes;
-      context.sp = thread.stack + kStackBytes;
-      thread.self =
-          fiber(std::allocator_arg, boost::context::preallocated(context.sp, kStackBytes, context),
-                KeepStack(), [this, &thread, &body](fiber&& /*before*/) {
-                  arrive();
-                  body();
-                  return end(thread);
-                });
+      thread.left = unused_stack(thread.stack, kStackBytes, run_current);
     }
+  }
+  /// What a thread does on its stack.
+  static void run_current() {
+    Block& block = *current_block;
+    block.arrive();
+    (*block.body_)();
+    block.end();
   }
 
   Pass run_pass(unsigned warps) {
@@ -290,15 +241,9 @@ class Block {
     return warp.threads[lane];
   }
   /// Leaves this thread or the scheduler, which goes on from `left`, for a thread.
-  static void go_on(Thread& thread, fiber& left) {
+  static void go_on(Thread& thread, void*& left) {
     current = &thread;
-    switch_to(thread.self, left);
-  }
-  static void switch_to(fiber& next, fiber& left) {
-    std::move(next).resume_with([&left](fiber&& before) {
-      left = std::move(before);
-      return fiber();
-    });
+    gpu_simulator_switch(&left, thread.left);
   }
 
   /// This thread is in the set of those that wait for what it waits for: the next one runs, until somebody
@@ -309,10 +254,10 @@ class Block {
     if (warp.ready != 0) {
       Thread& next = take_next(warp);
       const OtherStack other(next.stack, kStackBytes);
-      go_on(next, thread.self);
+      go_on(next, thread.left);
     } else {
       const OtherStack other(scheduler_stack_, scheduler_bytes_);
-      switch_to(scheduler_, thread.self);
+      gpu_simulator_switch(&thread.left, scheduler_);
     }
   }
   /// The begin of a thread's stack.
@@ -325,8 +270,9 @@ class Block {
     scheduler_bytes_ = bytes;
   }
 
-  /// Who runs next, for good.
-  fiber end(Thread& thread) {
+  /// Hands on for good.
+  void end() {
+    Thread& thread = *current;
     Warp& warp = *thread.warp;
     warp.running &= ~thread.bit();
     --living_;
@@ -337,12 +283,12 @@ class Block {
     (void)end_of_barrier();
     if (warp.ready != 0) {
       Thread& next = take_next(warp);
-      current = &next;
       end_stack(next.stack, kStackBytes);
-      return std::move(next.self);
+      go_on(next, thread.left);
+    } else {
+      end_stack(scheduler_stack_, scheduler_bytes_);
+      gpu_simulator_switch(&thread.left, scheduler_);
     }
-    end_stack(scheduler_stack_, scheduler_bytes_);
-    return std::move(scheduler_);
   }
 
   /// Lets the threads at the barrier go on if all have come.
@@ -361,7 +307,8 @@ class Block {
 
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
-  fiber scheduler_;  // Where the scheduler goes on; nothing while it runs.
+  const Body* body_ = nullptr;
+  void* scheduler_ = nullptr;  // Where the scheduler goes on, while it does not run.
   const void* scheduler_stack_ = nullptr;
   std::size_t scheduler_bytes_ = 0;
   unsigned block_ = 0;
