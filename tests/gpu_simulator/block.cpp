@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <condition_variable>
 #include <cstdint>
@@ -25,6 +26,9 @@ namespace gpu_simulator {
 namespace {
 
 constexpr unsigned kWarpThreads = 32;
+/// How long a pass takes in which nobody goes on, and after how many polls in vain a warp rests no longer yet.
+constexpr unsigned kPassUs = 5;
+constexpr unsigned kInVainMax = 6;
 
 /// Not a multiple of a page: what threads use at the same depth of their stacks would else share a set of
 /// the cache.
@@ -68,6 +72,24 @@ struct Thread {
   Lanes bit() const { return Lanes{1} << lane(); }
 };
 
+/// What a warp has seen by polling: tells, but for a few errors, what is new. Empties itself now and then.
+class Seen {
+ public:
+  bool is_new(std::uint64_t what) {
+    const auto bit = static_cast<unsigned>(what * 0x9E3779B97F4A7C15 >> 52);
+    std::uint64_t& word = words_[bit / 64];
+    const std::uint64_t mask = std::uint64_t{1} << bit % 64;
+    if ((word & mask) != 0) return false;
+    if (++count_ > 1024) *this = {};
+    word |= mask;
+    return true;
+  }
+
+ private:
+  std::uint64_t words_[64] = {};
+  unsigned count_ = 0;
+};
+
 /// A thread that has not ended runs or is in one of the sets.
 struct Warp {
   struct Buffer {
@@ -81,7 +103,16 @@ struct Warp {
   Lanes ready = 0;       // Go on in this turn of the warp.
   Lanes later = 0;       // Go on in the next: they have polled, or the schedule wants it so.
   Lanes at_block = 0;    // Wait for the block; for the warp, a buffer knows who.
-  unsigned stalled = 0;  // Turns that it sits out.
+  unsigned turns = 0;    // Until the schedule has it sit out some.
+  unsigned stalled = 0;  // Those.
+
+  std::uint64_t due = 0;  // The first pass in which it goes on.
+  unsigned in_vain = 0;   // Turns that ended in a poll, since the last with news.
+  bool polled = false;    // In this turn.
+  bool news = false;  // Since the last turn that ended in a poll: it wrote, or saw something new.
+  Seen seen;
+
+  bool waits_for_turn() const { return (ready | later) != 0; }
 };
 
 class Block;
@@ -116,14 +147,13 @@ class Block {
     living_ = threads;
     const unsigned warps = threads / kWarpThreads;
     for (unsigned i = 0; i < warps; ++i) start(i);
-    unsigned idle = 0;
-    while (living_ > 0) {
-      const std::uint64_t before = events_;
-      const Pass pass = run_pass(warps);
-      if (!pass.ran && !pass.stalled) fail("all threads of a block wait for each other");
-      idle = events_ == before && pass.polled && !pass.stalled ? idle + 1 : 0;
-      if (idle > 1) rest(idle);
-      if (delays_ && random_() % 1024 == 0) ::usleep(static_cast<unsigned>(random_() % 2000));
+    draw_delay();
+    for (pass_ = 1; living_ > 0; ++pass_) {
+      if (!run_pass(warps)) rest(warps);
+      if (delays_ && pass_ >= delayed_) {
+        ::usleep(static_cast<unsigned>(random_() % 2000));
+        draw_delay();
+      }
     }
     current_block = nullptr;
   }
@@ -168,10 +198,14 @@ class Block {
 
   void poll() {
     current->warp->later |= current->bit();
-    polled_ = true;
+    current->warp->polled = true;
     hand_on();
   }
-  void wrote() { ++events_; }
+  void saw(std::uint64_t what) {
+    Warp& warp = *current->warp;
+    if (warp.seen.is_new(what)) warp.news = true;
+  }
+  void wrote() { current->warp->news = true; }
   void linger(unsigned one_in) {
     if (delays_ && random_() % one_in == 0) ::usleep(static_cast<unsigned>(random_() % 500));
   }
@@ -180,12 +214,6 @@ class Block {
   unsigned grid() const { return blocks_; }
 
  private:
-  struct Pass {
-    bool ran = false;
-    bool polled = false;
-    bool stalled = false;
-  };
-
   void start(unsigned index) {
     Warp& warp = warps_[index];
     warp = {};
@@ -207,32 +235,55 @@ class Block {
     block.end();
   }
 
-  Pass run_pass(unsigned warps) {
-    Pass pass;
-    polled_ = false;
+  /// Whether anybody went on.
+  bool run_pass(unsigned warps) {
+    bool any = false;
     const unsigned first = delays_ ? static_cast<unsigned>(random_() % warps) : 0;
     for (unsigned i = 0; i < warps; ++i) {
       Warp& warp = warps_[(first + i) % warps];
       if (warp.running == 0) continue;
-      if (delays_) {
-        if (warp.stalled == 0 && random_() % 256 == 0) {
-          warp.stalled = static_cast<unsigned>(random_() % (random_() % 16 == 0 ? 400 : 30));
-        }
-        if (warp.stalled > 0) {
-          --warp.stalled;
-          pass.stalled = true;
-          continue;
-        }
-      }
+      if (delays_ && sits_out(warp)) continue;
+      if (warp.due > pass_ || !warp.waits_for_turn()) continue;
+      any = true;
       warp.ready |= std::exchange(warp.later, 0);
-      if (warp.ready == 0) continue;
-      pass.ran = true;
       Thread& thread = take_next(warp);
-      const OtherStack other(thread.stack, kStackBytes);
-      go_on(thread, scheduler_);
+      {
+        const OtherStack other(thread.stack, kStackBytes);
+        go_on(thread, scheduler_);
+      }
+      if (std::exchange(warp.polled, false)) draw_breath(warp);
     }
-    pass.polled = polled_;
-    return pass;
+    return any;
+  }
+  /// Who polls in vain goes on in the next pass, then in every second one, and so on.
+  void draw_breath(Warp& warp) {
+    warp.in_vain = std::exchange(warp.news, false) ? 0 : std::min(warp.in_vain + 1, kInVainMax);
+    warp.due = ((pass_ >> warp.in_vain) + 1) << warp.in_vain;
+  }
+  /// One turn in 256 begins some that it sits out.
+  void draw_turns(Warp& warp) {
+    while (warp.turns == 0 && warp.stalled == 0) {
+      warp.turns = std::geometric_distribution<unsigned>(1.0 / 256)(random_);
+      warp.stalled = static_cast<unsigned>(random_() % (random_() % 16 == 0 ? 400 : 30));
+    }
+  }
+  bool sits_out(Warp& warp) {
+    draw_turns(warp);
+    if (warp.turns == 0) {
+      --warp.stalled;
+      return true;
+    }
+    --warp.turns;
+    return false;
+  }
+  void pass_turns(Warp& warp, unsigned turns) {
+    while (turns > 0) {
+      draw_turns(warp);
+      unsigned& left = warp.turns != 0 ? warp.turns : warp.stalled;
+      const unsigned pass = std::min(turns, left);
+      left -= pass;
+      turns -= pass;
+    }
   }
 
   static Thread& take_next(Warp& warp) {
@@ -276,7 +327,6 @@ class Block {
     Warp& warp = *thread.warp;
     warp.running &= ~thread.bit();
     --living_;
-    ++events_;
     for (const Warp::Buffer& buffer : warp.buffers) {
       if (buffer.come != 0) fail("a thread of a warp ends while others meet");
     }
@@ -296,14 +346,38 @@ class Block {
     if (come_ == 0 || come_ != living_) return false;
     counts_[barriers_ % 2] = {static_cast<int>(with_), static_cast<int>(come_)};
     ++barriers_;
-    ++events_;
     come_ = with_ = 0;
-    for (Warp& warp : warps_) warp.ready |= std::exchange(warp.at_block, 0);
+    for (Warp& warp : warps_) {
+      if (warp.at_block == 0) continue;
+      warp.ready |= std::exchange(warp.at_block, 0);
+      warp.due = 0;
+    }
     return true;
   }
 
-  /// Others need the processor to bring what this block waits for.
-  static void rest(unsigned idle) { ::usleep(5U << (idle < 6 ? idle : 6)); }
+  /// Until the next warp goes on: others need the processor to bring what this block waits for.
+  void rest(unsigned warps) {
+    std::uint64_t next = ~std::uint64_t{0};
+    bool polls = false;
+    for (unsigned i = 0; i < warps; ++i) {
+      const Warp& warp = warps_[i];
+      if (!warp.waits_for_turn()) continue;
+      const std::uint64_t stalled = warp.turns == 0 ? warp.stalled : 0;
+      next = std::min(next, std::max(warp.due, pass_ + 1 + stalled));
+      polls = polls || warp.due > pass_;
+    }
+    if (next == ~std::uint64_t{0}) fail("all threads of a block wait for each other");
+    const auto passes = static_cast<unsigned>(next - pass_ - 1);
+    if (polls && passes > 3) ::usleep(kPassUs * passes);
+    pass_ += passes;
+    if (!delays_) return;
+    for (unsigned i = 0; i < warps; ++i) pass_turns(warps_[i], passes);
+  }
+  /// One pass in 1024 comes late.
+  void draw_delay() {
+    if (!delays_) return;
+    delayed_ = pass_ + 1 + std::geometric_distribution<unsigned>(1.0 / 1024)(random_);
+  }
 
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
@@ -318,8 +392,8 @@ class Block {
   unsigned with_ = 0;
   unsigned barriers_ = 0;
   Count counts_[2] = {};
-  std::uint64_t events_ = 0;
-  bool polled_ = false;  // Somebody, in this pass.
+  std::uint64_t pass_ = 0;     // The one that is under way.
+  std::uint64_t delayed_ = 0;  // The one after which the block is held up.
   bool delays_ = false;
   std::mt19937_64 random_;
 };
@@ -408,6 +482,9 @@ Count barrier(bool condition) {
 }
 void poll() {
   current_block->poll();
+}
+void saw(std::uint64_t what) {
+  current_block->saw(what);
 }
 void wrote() {
   current_block->wrote();

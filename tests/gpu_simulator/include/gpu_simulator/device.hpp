@@ -65,7 +65,9 @@ struct Count {
 Count barrier(bool condition);
 /// Lets others go on: this thread asks for something that may not have come yet.
 void poll();
-/// Notes that this block has done something that others can see.
+/// Notes what came of it: a place and what is there, as one number.
+void saw(std::uint64_t what);
+/// Notes that this warp has done something that others can see.
 void wrote();
 /// Before a store that others wait for: one in so many comes late, so that those of a warp's threads are
 /// not seen together.
@@ -87,6 +89,11 @@ T from_word(std::uint64_t word) {
   T value;
   std::memcpy(&value, &word, sizeof(T));
   return value;
+}
+/// Of a place and what is there. Odd factors, so that no bit is lost.
+template <typename T>
+void saw(const T* at, T value) {
+  saw(reinterpret_cast<std::uintptr_t>(at) * 0xD6E8FEB86659FD93 + to_word(value));
 }
 
 }  // namespace gpu_simulator
@@ -252,10 +259,12 @@ inline int __syncthreads_and(int condition) {
 // Of memory. All scopes are one here.
 template <typename T, typename V>
 T atomicAdd(T* at, V value) {
+  gpu_simulator::wrote();
   return std::atomic_ref<T>(*at).fetch_add(static_cast<T>(value));
 }
 template <typename T, typename V>
 T atomicOr(T* at, V value) {
+  gpu_simulator::wrote();
   return std::atomic_ref<T>(*at).fetch_or(static_cast<T>(value));
 }
 template <typename T, typename V>
@@ -269,11 +278,12 @@ T atomicMax(T* at, V value) {
 template <typename T>
 T atomicCAS(T* at, T expected, T value) {
   gpu_simulator::poll();
-  std::atomic_ref<T>(*at).compare_exchange_strong(expected, value);
+  if (std::atomic_ref<T>(*at).compare_exchange_strong(expected, value)) gpu_simulator::wrote();
   return expected;
 }
 template <typename T>
 T atomicExch(T* at, T value) {
+  gpu_simulator::wrote();
   return std::atomic_ref<T>(*at).exchange(value);
 }
 inline void __threadfence() {

@@ -37,6 +37,9 @@ inline uint4 load_packet(const void* at) {
   asm volatile("movdqa %1, %0" : "=x"(value) : "m"(*static_cast<const __m128i*>(at)) : "memory");
   uint4 v;
   std::memcpy(&v, &value, 16);
+  const std::uint64_t low = v.x | std::uint64_t{v.y} << 32;
+  const std::uint64_t high = v.z | std::uint64_t{v.w} << 32;
+  gpu_simulator::saw(static_cast<const std::uint64_t*>(at), low + high * 0xFF51AFD7ED558CCD);
   return v;
 }
 inline uint4 load_packet_acquire(const void* at) {
@@ -45,7 +48,9 @@ inline uint4 load_packet_acquire(const void* at) {
 
 inline std::uint64_t load_relaxed(const std::uint64_t* at) {
   gpu_simulator::poll();
-  return __atomic_load_n(at, __ATOMIC_RELAXED);
+  const std::uint64_t value = __atomic_load_n(at, __ATOMIC_RELAXED);
+  gpu_simulator::saw(at, value);
+  return value;
 }
 inline void store_relaxed(std::uint64_t* at, std::uint64_t value) {
   const std::uint32_t count = gpu_simulator::lost_count.load(std::memory_order_relaxed);
@@ -68,6 +73,7 @@ template <typename T>
 T load_acquire(const T* at) {
   gpu_simulator::poll();
   const T value = __atomic_load_n(at, __ATOMIC_ACQUIRE);
+  gpu_simulator::saw(at, value);
   gpu_simulator::linger(64);  // What was seen may be old.
   return value;
 }
