@@ -23,6 +23,9 @@
 #include "stacks.hpp"
 
 namespace gpu_simulator {
+
+constinit thread_local unsigned current_thread = 0;
+
 namespace {
 
 constexpr unsigned kWarpThreads = 32;
@@ -59,19 +62,6 @@ std::uint64_t chosen_seed() {
 using Lanes = std::uint32_t;
 constexpr Lanes kAllLanes = ~Lanes{0};
 
-struct Warp;
-
-struct Thread {
-  unsigned index = 0;
-  Warp* warp = nullptr;
-  unsigned turn = 0;     // Exchanges so far: every other one has the same buffer.
-  void* left = nullptr;  // Where it goes on, while it does not run.
-  std::byte* stack = nullptr;
-
-  unsigned lane() const { return index % kWarpThreads; }
-  Lanes bit() const { return Lanes{1} << lane(); }
-};
-
 /// What a warp has seen by polling: tells, but for a few errors, what is new. Empties itself now and then.
 class Seen {
  public:
@@ -93,12 +83,14 @@ class Seen {
 /// A thread that has not ended runs or is in one of the sets.
 struct Warp {
   struct Buffer {
-    std::uint64_t values[kWarpThreads];
+    Exchanged all;
     Place place;
     Lanes come = 0;
   };
   Buffer buffers[2];
-  Thread* threads = nullptr;
+  Lanes turn = 0;                 // Every other exchange of a thread has the same buffer.
+  void* left[kWarpThreads] = {};  // Where threads go on that do not run.
+  unsigned index = 0;
   Lanes running = 0;     // Have not ended.
   Lanes ready = 0;       // Go on in this turn of the warp.
   Lanes later = 0;       // Go on in the next: they have polled, or the schedule wants it so.
@@ -115,29 +107,33 @@ struct Warp {
   bool waits_for_turn() const { return (ready | later) != 0; }
 };
 
+Lanes bit_of(unsigned lane) {
+  return Lanes{1} << lane;
+}
+unsigned current_lane() {
+  return current_thread % kWarpThreads;
+}
+
 class Block;
 thread_local Block* current_block = nullptr;
-thread_local Thread* current = nullptr;
 
 /// A thread of the host that runs blocks, one after the other, and the stacks for their threads. Its warps
 /// have turns, one after the other; in a turn the threads of a warp run, each until it waits, polls or ends,
 /// and hand on to the next one, until none is ready.
 class Block {
  public:
-  explicit Block(unsigned threads_max)
-      : threads_(threads_max), warps_((threads_max + kWarpThreads - 1) / kWarpThreads) {
+  explicit Block(unsigned threads_max) : warps_((threads_max + kWarpThreads - 1) / kWarpThreads) {
     const std::size_t bytes = threads_max * kStackStride;
     void* const stacks = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED) fail("no memory for stacks");
-    for (unsigned i = 0; i < threads_max; ++i) {
-      threads_[i].stack = static_cast<std::byte*>(stacks) + i * kStackStride;
-    }
+    stacks_ = static_cast<std::byte*>(stacks);
   }
 
   void run(unsigned block, unsigned blocks, unsigned threads, const Body& body,
            std::uint64_t seed) {
-    if (threads > threads_.size() || threads % kWarpThreads != 0) fail("blocks of this size");
+    if (threads > warps_.size() * kWarpThreads || threads % kWarpThreads != 0)
+      fail("blocks of this size");
     block_ = block;
     blocks_ = blocks;
     random_.seed(seed);
@@ -158,37 +154,43 @@ class Block {
     current_block = nullptr;
   }
 
-  const std::uint64_t* exchange(unsigned mask, const Place& place, std::uint64_t own) {
-    Thread& thread = *current;
-    Warp& warp = *thread.warp;
+  const Exchanged& exchange(unsigned mask, const Place& place, std::uint64_t own) {
+    Warp& warp = *warp_;
+    const unsigned lane = current_lane();
+    const Lanes bit = bit_of(lane);
     if (mask != kAllLanes) fail("a part of a warp");
-    Warp::Buffer& buffer = warp.buffers[thread.turn++ % 2];
-    if (buffer.come == 0) buffer.place = place;
+    Warp::Buffer& buffer = warp.buffers[(warp.turn & bit) != 0 ? 1 : 0];
+    warp.turn ^= bit;
+    if (buffer.come == 0) {
+      buffer.place = place;
+      buffer.all.odd = 0;
+    }
     if (!same(buffer.place, place)) fail_to_meet(buffer.place, place);
-    buffer.values[thread.lane()] = own;
-    buffer.come |= thread.bit();
+    buffer.all.values[lane] = own;
+    buffer.all.odd |= static_cast<Lanes>(own & 1) << lane;
+    buffer.come |= bit;
     if (buffer.come != kAllLanes) {
       if (warp.running != kAllLanes) fail("a thread of a warp has ended, others meet");
       hand_on();
-      return buffer.values;
+      return buffer.all;
     }
     buffer.come = 0;
-    warp.ready |= kAllLanes & ~thread.bit();
+    warp.ready |= kAllLanes & ~bit;
     if (delays_ && random_() % 8 == 0) {
       warp.later |= kAllLanes;
       warp.ready = 0;
       hand_on();
     }
-    return buffer.values;
+    return buffer.all;
   }
 
   Count barrier(bool condition) {
     with_ += condition ? 1 : 0;
     ++come_;
     const unsigned turn = barriers_;
-    current->warp->at_block |= current->bit();
+    warp_->at_block |= bit_of(current_lane());
     if (end_of_barrier()) {
-      current->warp->ready &= ~current->bit();
+      warp_->ready &= ~bit_of(current_lane());
     } else {
       hand_on();
     }
@@ -197,15 +199,15 @@ class Block {
   }
 
   void poll() {
-    current->warp->later |= current->bit();
-    current->warp->polled = true;
+    warp_->later |= bit_of(current_lane());
+    warp_->polled = true;
     hand_on();
   }
   void saw(std::uint64_t what) {
-    Warp& warp = *current->warp;
+    Warp& warp = *warp_;
     if (warp.seen.is_new(what)) warp.news = true;
   }
-  void wrote() { current->warp->news = true; }
+  void wrote() { warp_->news = true; }
   void linger(unsigned one_in) {
     if (delays_ && random_() % one_in == 0) ::usleep(static_cast<unsigned>(random_() % 500));
   }
@@ -217,15 +219,14 @@ class Block {
   void start(unsigned index) {
     Warp& warp = warps_[index];
     warp = {};
-    warp.threads = &threads_[std::size_t{index} * kWarpThreads];
+    warp.index = index;
     warp.running = warp.later = kAllLanes;
     for (unsigned lane = 0; lane < kWarpThreads; ++lane) {
-      Thread& thread = warp.threads[lane];
-      thread.index = index * kWarpThreads + lane;
-      thread.warp = &warp;
-      thread.turn = 0;
-      thread.left = unused_stack(thread.stack, kStackBytes, run_current);
+      warp.left[lane] = unused_stack(stack_of(warp, lane), kStackBytes, run_current);
     }
+  }
+  std::byte* stack_of(const Warp& warp, unsigned lane) const {
+    return stacks_ + (std::size_t{warp.index} * kWarpThreads + lane) * kStackStride;
   }
   /// What a thread does on its stack.
   static void run_current() {
@@ -246,10 +247,11 @@ class Block {
       if (warp.due > pass_ || !warp.waits_for_turn()) continue;
       any = true;
       warp.ready |= std::exchange(warp.later, 0);
-      Thread& thread = take_next(warp);
+      warp_ = &warp;
+      const unsigned next = take_next(warp);
       {
-        const OtherStack other(thread.stack, kStackBytes);
-        go_on(thread, scheduler_);
+        const OtherStack other(stack_of(warp, next), kStackBytes);
+        go_on(next, scheduler_);
       }
       if (std::exchange(warp.polled, false)) draw_breath(warp);
     }
@@ -286,29 +288,34 @@ class Block {
     }
   }
 
-  static Thread& take_next(Warp& warp) {
+  static unsigned take_next(Warp& warp) {
     const auto lane = static_cast<unsigned>(std::countr_zero(warp.ready));
     warp.ready &= warp.ready - 1;
-    return warp.threads[lane];
+    return lane;
   }
-  /// Leaves this thread or the scheduler, which goes on from `left`, for a thread.
-  static void go_on(Thread& thread, void*& left) {
-    current = &thread;
-    gpu_simulator_switch(&left, thread.left);
+  /// Leaves this thread or the scheduler, which goes on from `left`, for a thread of the same warp.
+  void go_on(unsigned lane, void*& left) {
+    current_thread = warp_->index * kWarpThreads + lane;
+    fetch_ahead(lane);
+    gpu_simulator_switch(&left, warp_->left[lane]);
+  }
+  /// Stacks are in no cache mostly.
+  void fetch_ahead(unsigned lane) const {
+    const auto* const at = static_cast<const std::byte*>(warp_->left[(lane + 2) % kWarpThreads]);
+    for (int line = 0; line < 4; ++line) __builtin_prefetch(at + line * 64);
   }
 
   /// This thread is in the set of those that wait for what it waits for: the next one runs, until somebody
   /// hands on to this one.
   void hand_on() {
-    Thread& thread = *current;
-    Warp& warp = *thread.warp;
-    if (warp.ready != 0) {
-      Thread& next = take_next(warp);
-      const OtherStack other(next.stack, kStackBytes);
-      go_on(next, thread.left);
+    void*& left = warp_->left[current_lane()];
+    if (warp_->ready != 0) {
+      const unsigned next = take_next(*warp_);
+      const OtherStack other(stack_of(*warp_, next), kStackBytes);
+      go_on(next, left);
     } else {
       const OtherStack other(scheduler_stack_, scheduler_bytes_);
-      gpu_simulator_switch(&thread.left, scheduler_);
+      gpu_simulator_switch(&left, scheduler_);
     }
   }
   /// The begin of a thread's stack.
@@ -323,21 +330,21 @@ class Block {
 
   /// Hands on for good.
   void end() {
-    Thread& thread = *current;
-    Warp& warp = *thread.warp;
-    warp.running &= ~thread.bit();
+    Warp& warp = *warp_;
+    void*& left = warp.left[current_lane()];
+    warp.running &= ~bit_of(current_lane());
     --living_;
     for (const Warp::Buffer& buffer : warp.buffers) {
       if (buffer.come != 0) fail("a thread of a warp ends while others meet");
     }
     (void)end_of_barrier();
     if (warp.ready != 0) {
-      Thread& next = take_next(warp);
-      end_stack(next.stack, kStackBytes);
-      go_on(next, thread.left);
+      const unsigned next = take_next(warp);
+      end_stack(stack_of(warp, next), kStackBytes);
+      go_on(next, left);
     } else {
       end_stack(scheduler_stack_, scheduler_bytes_);
-      gpu_simulator_switch(&thread.left, scheduler_);
+      gpu_simulator_switch(&left, scheduler_);
     }
   }
 
@@ -379,8 +386,9 @@ class Block {
     delayed_ = pass_ + 1 + std::geometric_distribution<unsigned>(1.0 / 1024)(random_);
   }
 
-  std::vector<Thread> threads_;
   std::vector<Warp> warps_;
+  std::byte* stacks_ = nullptr;
+  Warp* warp_ = nullptr;  // Whose turn it is.
   const Body* body_ = nullptr;
   void* scheduler_ = nullptr;  // Where the scheduler goes on, while it does not run.
   const void* scheduler_stack_ = nullptr;
@@ -474,7 +482,7 @@ void run_grid(unsigned blocks, unsigned threads, const Body& body) {
   Processors::instance().run(blocks, threads, body);
 }
 
-const std::uint64_t* exchange(unsigned mask, const Place& place, std::uint64_t own) {
+const Exchanged& exchange(unsigned mask, const Place& place, std::uint64_t own) {
   return current_block->exchange(mask, place, own);
 }
 Count barrier(bool condition) {
@@ -491,9 +499,6 @@ void wrote() {
 }
 void linger(unsigned one_in) {
   current_block->linger(one_in);
-}
-unsigned thread_index() {
-  return current->index;
 }
 unsigned block_index() {
   return current_block->index();

@@ -55,8 +55,13 @@ class Place {
 };
 #endif
 
-/// The 32 values that the threads of this thread's warp bring, one of them `own`.
-const std::uint64_t* exchange(unsigned mask, const Place& place, std::uint64_t own);
+/// The 32 values that the threads of a warp bring, and a bit for each that is odd.
+struct Exchanged {
+  std::uint64_t values[32];
+  unsigned odd;
+};
+/// One of them is `own`.
+const Exchanged& exchange(unsigned mask, const Place& place, std::uint64_t own);
 /// Waits for all threads of the block that have not ended, and counts those with `condition`.
 struct Count {
   int with;
@@ -73,7 +78,11 @@ void wrote();
 /// not seen together.
 void linger(unsigned one_in);
 
-unsigned thread_index();
+/// The thread that runs on this thread of the host.
+extern constinit thread_local unsigned current_thread;
+inline unsigned thread_index() {
+  return current_thread;
+}
 unsigned block_index();
 unsigned grid_size();
 
@@ -173,7 +182,7 @@ inline float __fmaf_rn(float a, float b, float c) {
 template <typename T>
 T __shfl_sync(unsigned mask, T value, int lane,
               const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
-  const auto* const all = gpu_simulator::exchange(mask, place, gpu_simulator::to_word(value));
+  const auto& all = gpu_simulator::exchange(mask, place, gpu_simulator::to_word(value)).values;
   return gpu_simulator::from_word<T>(all[lane & 31]);
 }
 template <typename T>
@@ -189,10 +198,7 @@ T __shfl_up_sync(unsigned mask, T value, int step,
 }
 inline unsigned __ballot_sync(unsigned mask, bool condition,
                               const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
-  const auto* const all = gpu_simulator::exchange(mask, place, condition ? 1 : 0);
-  unsigned set = 0;
-  for (unsigned i = 0; i < 32; ++i) set |= static_cast<unsigned>(all[i]) << i;
-  return set;
+  return gpu_simulator::exchange(mask, place, condition ? 1 : 0).odd;
 }
 inline bool __any_sync(unsigned mask, bool condition,
                        const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
@@ -205,7 +211,7 @@ inline bool __all_sync(unsigned mask, bool condition,
 template <typename T>
 T __reduce_add_sync(unsigned mask, T value,
                     const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
-  const auto* const all = gpu_simulator::exchange(mask, place, gpu_simulator::to_word(value));
+  const auto& all = gpu_simulator::exchange(mask, place, gpu_simulator::to_word(value)).values;
   unsigned sum = 0;
   for (int i = 0; i < 32; ++i) sum += gpu_simulator::from_word<unsigned>(all[i]);
   return static_cast<T>(sum);
@@ -213,7 +219,7 @@ T __reduce_add_sync(unsigned mask, T value,
 template <typename T>
 T __reduce_max_sync(unsigned mask, T value,
                     const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
-  const auto* const all = gpu_simulator::exchange(mask, place, gpu_simulator::to_word(value));
+  const auto& all = gpu_simulator::exchange(mask, place, gpu_simulator::to_word(value)).values;
   for (int i = 0; i < 32; ++i) {
     const T other = gpu_simulator::from_word<T>(all[i]);
     if (other > value) value = other;
@@ -223,7 +229,7 @@ T __reduce_max_sync(unsigned mask, T value,
 inline unsigned __reduce_or_sync(
     unsigned mask, unsigned value,
     const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
-  const auto* const all = gpu_simulator::exchange(mask, place, std::uint64_t{value});
+  const auto& all = gpu_simulator::exchange(mask, place, std::uint64_t{value}).values;
   unsigned sum = 0;
   for (int i = 0; i < 32; ++i) sum |= static_cast<unsigned>(all[i]);
   return sum;
@@ -232,7 +238,7 @@ template <typename T>
 unsigned __match_any_sync(unsigned mask, T value,
                           const gpu_simulator::Place& place = gpu_simulator::Place::current()) {
   const std::uint64_t own = gpu_simulator::to_word(value);
-  const auto* const all = gpu_simulator::exchange(mask, place, own);
+  const auto& all = gpu_simulator::exchange(mask, place, own).values;
   unsigned same = 0;
   for (unsigned i = 0; i < 32; ++i) same |= (all[i] == own ? 1U : 0U) << i;
   return same;
