@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -19,19 +20,20 @@
 #include <vector>
 
 #include "gpu_simulator/device.hpp"
+#include "gpu_simulator/device_list.hpp"
 #include "gpu_simulator/kernel_launch.hpp"
 #include "stacks.hpp"
 
 namespace gpu_simulator {
 
-constinit thread_local unsigned current_thread = 0;
+constinit thread_local Coordinates current = {};
 
 namespace {
 
 constexpr unsigned kWarpThreads = 32;
 /// How long a pass takes in which nobody goes on, and after how many polls in vain a warp rests no longer yet.
 constexpr unsigned kPassUs = 5;
-constexpr unsigned kInVainMax = 6;
+constexpr unsigned kInVainMax = 7;
 
 /// Not a multiple of a page: what threads use at the same depth of their stacks would else share a set of
 /// the cache.
@@ -111,7 +113,7 @@ Lanes bit_of(unsigned lane) {
   return Lanes{1} << lane;
 }
 unsigned current_lane() {
-  return current_thread % kWarpThreads;
+  return current.thread % kWarpThreads;
 }
 
 class Block;
@@ -134,8 +136,7 @@ class Block {
            std::uint64_t seed) {
     if (threads > warps_.size() * kWarpThreads || threads % kWarpThreads != 0)
       fail("blocks of this size");
-    block_ = block;
-    blocks_ = blocks;
+    current = {0, block, blocks};
     random_.seed(seed);
     delays_ = seed != 0;
     body_ = &body;
@@ -203,17 +204,26 @@ class Block {
     warp_->polled = true;
     hand_on();
   }
+  /// What the clock shows, which the threads of a turn look at together, but each at what it has not seen yet.
+  std::uint64_t now() {
+    const Lanes bit = bit_of(current_lane());
+    if ((fresh_ & bit) == 0) {
+      now_ = host_nanoseconds();
+      fresh_ = kAllLanes;
+    }
+    fresh_ &= ~bit;
+    return now_;
+  }
   void saw(std::uint64_t what) {
     Warp& warp = *warp_;
     if (warp.seen.is_new(what)) warp.news = true;
   }
   void wrote() { warp_->news = true; }
   void linger(unsigned one_in) {
-    if (delays_ && random_() % one_in == 0) ::usleep(static_cast<unsigned>(random_() % 500));
+    if (!delays_ || random_() % one_in != 0) return;
+    ::usleep(static_cast<unsigned>(random_() % 500));
+    fresh_ = 0;
   }
-
-  unsigned index() const { return block_; }
-  unsigned grid() const { return blocks_; }
 
  private:
   void start(unsigned index) {
@@ -248,6 +258,7 @@ class Block {
       any = true;
       warp.ready |= std::exchange(warp.later, 0);
       warp_ = &warp;
+      fresh_ = 0;
       const unsigned next = take_next(warp);
       {
         const OtherStack other(stack_of(warp, next), kStackBytes);
@@ -262,10 +273,15 @@ class Block {
     warp.in_vain = std::exchange(warp.news, false) ? 0 : std::min(warp.in_vain + 1, kInVainMax);
     warp.due = ((pass_ >> warp.in_vain) + 1) << warp.in_vain;
   }
+  /// How many come before the next of which each is drawn with a chance of one in so many.
+  unsigned draw_gap(double one_in) {
+    const double chance = (static_cast<double>(random_()) + 1) * 0x1p-64;
+    return static_cast<unsigned>(std::log(chance) / std::log1p(-1 / one_in));
+  }
   /// One turn in 256 begins some that it sits out.
   void draw_turns(Warp& warp) {
     while (warp.turns == 0 && warp.stalled == 0) {
-      warp.turns = std::geometric_distribution<unsigned>(1.0 / 256)(random_);
+      warp.turns = draw_gap(256);
       warp.stalled = static_cast<unsigned>(random_() % (random_() % 16 == 0 ? 400 : 30));
     }
   }
@@ -295,7 +311,7 @@ class Block {
   }
   /// Leaves this thread or the scheduler, which goes on from `left`, for a thread of the same warp.
   void go_on(unsigned lane, void*& left) {
-    current_thread = warp_->index * kWarpThreads + lane;
+    current.thread = warp_->index * kWarpThreads + lane;
     fetch_ahead(lane);
     gpu_simulator_switch(&left, warp_->left[lane]);
   }
@@ -383,7 +399,7 @@ class Block {
   /// One pass in 1024 comes late.
   void draw_delay() {
     if (!delays_) return;
-    delayed_ = pass_ + 1 + std::geometric_distribution<unsigned>(1.0 / 1024)(random_);
+    delayed_ = pass_ + 1 + draw_gap(1024);
   }
 
   std::vector<Warp> warps_;
@@ -393,13 +409,13 @@ class Block {
   void* scheduler_ = nullptr;  // Where the scheduler goes on, while it does not run.
   const void* scheduler_stack_ = nullptr;
   std::size_t scheduler_bytes_ = 0;
-  unsigned block_ = 0;
-  unsigned blocks_ = 0;
   unsigned living_ = 0;
   unsigned come_ = 0;
   unsigned with_ = 0;
   unsigned barriers_ = 0;
   Count counts_[2] = {};
+  std::uint64_t now_ = 0;
+  Lanes fresh_ = 0;            // Have not seen that.
   std::uint64_t pass_ = 0;     // The one that is under way.
   std::uint64_t delayed_ = 0;  // The one after which the block is held up.
   bool delays_ = false;
@@ -500,11 +516,8 @@ void wrote() {
 void linger(unsigned one_in) {
   current_block->linger(one_in);
 }
-unsigned block_index() {
-  return current_block->index();
-}
-unsigned grid_size() {
-  return current_block->grid();
+std::uint64_t now() {
+  return current_block->now();
 }
 
 }  // namespace gpu_simulator

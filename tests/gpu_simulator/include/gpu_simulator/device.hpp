@@ -78,13 +78,16 @@ void wrote();
 /// not seen together.
 void linger(unsigned one_in);
 
-/// The thread that runs on this thread of the host.
-extern constinit thread_local unsigned current_thread;
-inline unsigned thread_index() {
-  return current_thread;
-}
-unsigned block_index();
-unsigned grid_size();
+/// Nanoseconds, by the host's clock.
+std::uint64_t now();
+
+/// The thread of a grid that runs on this thread of the host.
+struct Coordinates {
+  unsigned thread;
+  unsigned block;
+  unsigned blocks;
+};
+extern constinit thread_local Coordinates current;
 
 template <typename T>
 std::uint64_t to_word(T value) {
@@ -119,16 +122,16 @@ void saw(const T* at, T value) {
 #define __shared__ thread_local
 
 /// A number that every thread asks for: threadIdx.x and its like.
-template <unsigned (*kAsk)()>
+template <unsigned gpu_simulator::Coordinates::*kWhich>
 struct Coordinate {
   struct Number {
-    operator unsigned() const { return kAsk(); }
+    operator unsigned() const { return gpu_simulator::current.*kWhich; }
   };
   Number x;
 };
-inline constexpr Coordinate<gpu_simulator::thread_index> threadIdx = {};
-inline constexpr Coordinate<gpu_simulator::block_index> blockIdx = {};
-inline constexpr Coordinate<gpu_simulator::grid_size> gridDim = {};
+inline constexpr Coordinate<& gpu_simulator::Coordinates::thread> threadIdx = {};
+inline constexpr Coordinate<& gpu_simulator::Coordinates::block> blockIdx = {};
+inline constexpr Coordinate<& gpu_simulator::Coordinates::blocks> gridDim = {};
 
 struct alignas(16) uint4 {
   unsigned x, y, z, w;

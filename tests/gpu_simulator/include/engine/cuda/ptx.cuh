@@ -123,7 +123,7 @@ struct Copy {
 };
 inline std::vector<Copy>& own_copies() {
   static thread_local std::array<std::vector<Copy>, 1024> copies;
-  return copies[gpu_simulator::thread_index()];
+  return copies[gpu_simulator::current.thread];
 }
 inline void copy_async(void* shared, const void* global) {
   own_copies().push_back({shared, global});
@@ -143,7 +143,7 @@ inline void copy_async(SharedAt to, const void* global) {
 }
 inline std::deque<std::vector<Copy>>& own_copy_groups() {
   static thread_local std::array<std::deque<std::vector<Copy>>, 1024> groups;
-  return groups[gpu_simulator::thread_index()];
+  return groups[gpu_simulator::current.thread];
 }
 inline void close_copies() {
   own_copy_groups().push_back(std::move(own_copies()));
@@ -199,7 +199,7 @@ struct OwnRowCopies {
 };
 inline OwnRowCopies& own_row_copies() {
   static thread_local std::array<OwnRowCopies, 1024> copies;
-  return copies[gpu_simulator::thread_index()];
+  return copies[gpu_simulator::current.thread];
 }
 inline std::uint64_t& phases(SharedAt barrier) {
   return *reinterpret_cast<std::uint64_t*>(barrier);
@@ -253,7 +253,7 @@ inline std::uint32_t multiprocessor() {
 }
 
 inline std::uint64_t now_ns() {
-  return gpu_simulator::host_nanoseconds();
+  return gpu_simulator::now();
 }
 
 // Polls take long here.
