@@ -214,6 +214,7 @@ class Block {
     fresh_ &= ~bit;
     return now_;
   }
+  Bytes* dynamic_memory() { return reinterpret_cast<Bytes*>(dynamic_memory_); }
   void saw(std::uint64_t what) {
     Warp& warp = *warp_;
     if (warp.seen.is_new(what)) warp.news = true;
@@ -404,6 +405,7 @@ class Block {
 
   std::vector<Warp> warps_;
   std::byte* stacks_ = nullptr;
+  std::byte* const dynamic_memory_ = new (std::align_val_t{128}) std::byte[kDynamicBytes];
   Warp* warp_ = nullptr;  // Whose turn it is.
   const Body* body_ = nullptr;
   void* scheduler_ = nullptr;  // Where the scheduler goes on, while it does not run.
@@ -515,6 +517,9 @@ void wrote() {
 }
 void linger(unsigned one_in) {
   current_block->linger(one_in);
+}
+Bytes* dynamic_memory() {
+  return current_block->dynamic_memory();
 }
 std::uint64_t now() {
   return current_block->now();

@@ -6,12 +6,13 @@
 #include "gpu_simulator/device.hpp"
 // After it: what it defines.
 
+#define shared_rows SLUICE_DYNAMIC_MEMORY(combine)
 #include "engine/cuda/combine.cu"
 
 namespace sluice::engine::cuda {
 namespace {
 
-alignas(16) thread_local std::byte shared_rows[gpu_simulator::kDynamicBytes];
+SLUICE_DEFINE_DYNAMIC_MEMORY(combine);
 
 }  // namespace
 }  // namespace sluice::engine::cuda

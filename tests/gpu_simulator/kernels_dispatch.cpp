@@ -6,12 +6,16 @@
 #include "gpu_simulator/device.hpp"
 // After it: what it defines.
 
+// Has a variable of the name below.
+#include "engine/cuda/operation.cuh"
+
+#define shared_memory SLUICE_DYNAMIC_MEMORY(dispatch)
 #include "engine/cuda/dispatch.cu"
 
 namespace sluice::engine::cuda {
 namespace {
 
-thread_local std::byte shared_memory[gpu_simulator::kDynamicBytes];
+SLUICE_DEFINE_DYNAMIC_MEMORY(dispatch);
 
 }  // namespace
 }  // namespace sluice::engine::cuda

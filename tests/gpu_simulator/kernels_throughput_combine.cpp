@@ -6,4 +6,5 @@
 #include "gpu_simulator/device.hpp"
 // After it: what it defines.
 
+#define throughput_memory SLUICE_DYNAMIC_MEMORY(throughput)
 #include "engine/cuda/throughput_combine.cu"

@@ -6,10 +6,11 @@
 #include "gpu_simulator/device.hpp"
 // After it: what it defines.
 
+#define throughput_memory SLUICE_DYNAMIC_MEMORY(throughput)
 #include "engine/cuda/throughput_dispatch.cu"
 
 namespace sluice::engine::cuda {
 
-alignas(128) thread_local std::byte throughput_memory[gpu_simulator::kDynamicBytes];
+SLUICE_DEFINE_DYNAMIC_MEMORY(throughput);
 
 }  // namespace sluice::engine::cuda

@@ -78,6 +78,10 @@ void wrote();
 /// not seen together.
 void linger(unsigned one_in);
 
+/// Memory of kDynamicBytes that the blocks of this thread of the host have, one after the other.
+using Bytes = std::byte[];
+Bytes* dynamic_memory();
+
 /// Nanoseconds, by the host's clock.
 std::uint64_t now();
 
@@ -120,6 +124,11 @@ void saw(const T* at, T value) {
 #define __align__(bytes) __attribute__((aligned(bytes)))
 /// A block has its thread of the host to itself.
 #define __shared__ thread_local
+/// What the name of a kernel's dynamic shared memory stands for: an array of every thread of the host would be zeroed
+/// whenever one begins.
+#define SLUICE_DYNAMIC_MEMORY(name) (*name##_memory_of_block)
+#define SLUICE_DEFINE_DYNAMIC_MEMORY(name) \
+  thread_local std::byte SLUICE_DYNAMIC_MEMORY(name)[] = gpu_simulator::dynamic_memory()
 
 /// A number that every thread asks for: threadIdx.x and its like.
 template <unsigned gpu_simulator::Coordinates::*kWhich>

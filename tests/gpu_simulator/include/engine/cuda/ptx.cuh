@@ -117,12 +117,15 @@ inline uint4 load_shared(SharedAt at) {
   return *reinterpret_cast<const uint4*>(at);
 }
 
+/// Of a block.
+inline constexpr std::size_t kThreadsMax = 1024;
+
 struct Copy {
   void* to;
   const void* from;
 };
 inline std::vector<Copy>& own_copies() {
-  static thread_local std::array<std::vector<Copy>, 1024> copies;
+  static thread_local std::vector<std::vector<Copy>> copies(kThreadsMax);
   return copies[gpu_simulator::current.thread];
 }
 inline void copy_async(void* shared, const void* global) {
@@ -142,7 +145,7 @@ inline void copy_async(SharedAt to, const void* global) {
   own_copies().push_back({to, global});
 }
 inline std::deque<std::vector<Copy>>& own_copy_groups() {
-  static thread_local std::array<std::deque<std::vector<Copy>>, 1024> groups;
+  static thread_local std::vector<std::deque<std::vector<Copy>>> groups(kThreadsMax);
   return groups[gpu_simulator::current.thread];
 }
 inline void close_copies() {
@@ -198,7 +201,7 @@ struct OwnRowCopies {
   std::vector<ReadCopy> read;
 };
 inline OwnRowCopies& own_row_copies() {
-  static thread_local std::array<OwnRowCopies, 1024> copies;
+  static thread_local std::vector<OwnRowCopies> copies(kThreadsMax);
   return copies[gpu_simulator::current.thread];
 }
 inline std::uint64_t& phases(SharedAt barrier) {
