@@ -31,7 +31,8 @@ constinit thread_local Coordinates current = {};
 namespace {
 
 constexpr unsigned kWarpThreads = 32;
-/// How long a pass takes in which nobody goes on, and after how many polls in vain a warp rests no longer yet.
+/// How long a pass takes in which nobody goes on, and of how many, as a power of two, a warp takes part in one that
+/// only waits.
 constexpr unsigned kPassUs = 5;
 constexpr unsigned kInVainMax = 7;
 
@@ -121,7 +122,8 @@ thread_local Block* current_block = nullptr;
 
 /// A thread of the host that runs blocks, one after the other, and the stacks for their threads. Its warps
 /// have turns, one after the other; in a turn the threads of a warp run, each until it waits, polls or ends,
-/// and hand on to the next one, until none is ready.
+/// and hand on to the next one, until none is ready. A pass is a turn of all warps that are due: those that wait for
+/// others take part in few, and while none is due the block sleeps.
 class Block {
  public:
   explicit Block(unsigned threads_max) : warps_((threads_max + kWarpThreads - 1) / kWarpThreads) {
@@ -269,7 +271,8 @@ class Block {
     }
     return any;
   }
-  /// Who polls in vain goes on in the next pass, then in every second one, and so on.
+  /// Who polls in vain goes on in one pass of two, then of four, and so on: at multiples, so that warps which wait go on
+  /// together.
   void draw_breath(Warp& warp) {
     warp.in_vain = std::exchange(warp.news, false) ? 0 : std::min(warp.in_vain + 1, kInVainMax);
     warp.due = ((pass_ >> warp.in_vain) + 1) << warp.in_vain;
