@@ -31,7 +31,7 @@ __device__ __forceinline__ void send_cells(const Combine& c, bool usable, std::u
     const bool records = (word & (cell_word::kRefused | cell_word::kNothing)) == 0;
     if (lane == 0 && warp != g.rank && records) {
       // Of `single`, rows are counted where they are sent.
-      int each = 1 + (c.a.single ? 0 : packets);
+      int each = 1 + (c.a.single ? 0 : packets & ~static_cast<int>(window::kFormFlags));
       if (c.a.row_weights != nullptr) each += g.layout.weight_packets();
       count_bytes(g, Kind::combine, (static_cast<int>(word) * each + window::kFormPacket + 1) * 16);
     }
