@@ -63,8 +63,8 @@ Status check_layout(const window::RelayLayout& layout, std::uint64_t longest, st
   longest = std::max<std::uint64_t>(2 * layout.message_bytes_max(), longest);
   if (longest > kChunksMax * chunk) {
     return {StatusCode::invalid_argument,
-            fmt::format("{}: chunks of {} bytes, expected at least {}: messages of this "
-                        "communicator have {} chunks at most",
+            fmt::format("{}: chunks of {} bytes, expected at least {}, or fewer tokens per call: "
+                        "a message has {} chunks at most",
                         base::name_of(base::Variable::network_chunk), chunk,
                         (longest + kChunksMax - 1) / kChunksMax, kChunksMax)};
   }

@@ -4,7 +4,8 @@
 #include "engine/cuda/operation.cuh"
 
 /// What an operation's kernels wait for comes in packets that say by themselves what they are, in
-/// whatever order: so a ferry needs no more than to copy them. It runs beside those kernels.
+/// whatever order: so a ferry needs no more than to copy them. (In throughput mode rows do not: a warp copies one, and then
+/// says that it is there.) It runs beside those kernels.
 ///
 /// Each block takes the items of its ring in order. None comes for kFerryIdleNs, or the launch is kFerryLifeNs old: the
 /// block says that the launch ends, and ends; so do the others when they find nothing. What is added later is carried by

@@ -42,7 +42,7 @@ LaneTraffic::LaneTraffic(const relay::Site& site, relay::Postings& postings,
 LaneTraffic::~LaneTraffic() = default;
 
 bool LaneTraffic::step() {
-  // Looked at in the opposite order of their publishing: with answers there are their weights.
+  // Looked at in the opposite order of their publishing: with answers there are their weights, in latency mode.
   const std::uint64_t answers = published(CellKind::combine);
   const std::uint64_t weights = published(CellKind::weights);
   const std::uint64_t dispatches = published(CellKind::dispatch);

@@ -16,8 +16,7 @@
 
 namespace sluice::engine::cuda {
 
-/// What ranks of the CUDA engine in latency mode send to other nodes: bytes of lanes, as the kernels
-/// have written them (HostLanes).
+/// What ranks of the CUDA engine send to other nodes: bytes of lanes, as the kernels have written them (HostLanes).
 ///
 /// **Dispatch.** To the rail peer of a node: the cell, counts and routes for each rank there (a message), and the rows
 /// in groups, one for each (token, node). The rail peer's ferry carries each to the lanes that it is for, as it comes.
@@ -31,6 +30,9 @@ namespace sluice::engine::cuda {
 /// be overwritten; and it is sent only when all that came for that operation, also for others of the node, has been
 /// carried away (`complete`), so where it has landed may be, too. Who is given up is written to no more, and with a rail
 /// peer all of its node is: so no lane is used again while chunks from it may be under way.
+/// In throughput mode rows lie in one place for all nodes, and land in one place for all ranks of a node. So kernels that have
+/// given somebody up wait for `flushed` besides (tell_flushed), and accusations are passed on before anything that was
+/// published after them (note_accusations, accused, say_heard).
 class LaneTraffic final : public relay::Traffic {
  public:
   LaneTraffic(const relay::Site& site, relay::Postings& postings, std::shared_ptr<FerryPort> port);

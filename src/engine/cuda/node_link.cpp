@@ -2,9 +2,12 @@
 #include "engine/cuda/node_link.hpp"
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -69,6 +72,14 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
   const DeviceGuard guard(resources.device);
   if (!guard.status().ok()) return guard.status();
   const std::size_t bytes = port.rings + FerryPort::kRingBytes;
+  if (bytes / window::kPacketBytes > UINT32_MAX) {  // As items of the ferry count them.
+    return {
+        StatusCode::unimplemented,
+        fmt::format("device = cuda on several nodes: {} bytes of host memory for what goes to and "
+                    "comes from other nodes, expected less than 64 GiB: fewer tokens per call "
+                    "(max_tokens), or a smaller hidden or in_flight",
+                    bytes)};
+  }
   Result<std::shared_ptr<void>> pinned = memory::take_pinned(bytes);
   if (!pinned) return pinned.status();
   port.memory = std::move(pinned).value();
@@ -112,7 +123,8 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
 }
 
 /// What kernels in throughput mode know of other nodes.
-void fill_desk(const EngineConfig& config, const FerryPort& port, Desk& desk) {
+void fill_desk(const EngineConfig& config, const FerryPort& port, std::chrono::nanoseconds patience,
+               Desk& desk) {
   const routing::NodeMap& nodes = config.nodes;
   for (int source = 0; source < config.ranks; ++source) {
     if (nodes.together(source, config.rank)) continue;
@@ -125,10 +137,13 @@ void fill_desk(const EngineConfig& config, const FerryPort& port, Desk& desk) {
   auto* const host = const_cast<std::byte*>(port.args.host);
   desk.host_stages = host + own.stage();
   desk.host_targets = reinterpret_cast<std::uint32_t*>(host + own.targets(0));
+  // It is settled after two patiences at most (docs/relay.md, "Leases").
+  desk.settle_ns = static_cast<std::uint64_t>(4 * patience.count());
 }
 
 /// What kernels know of other nodes.
-void fill_geometry(const EngineConfig& config, const FerryPort& port, Resources& resources) {
+void fill_geometry(const EngineConfig& config, const FerryPort& port,
+                   std::chrono::nanoseconds patience, Resources& resources) {
   Geometry& g = resources.geometry;
   const routing::NodeMap& nodes = config.nodes;
   auto* const host = const_cast<std::byte*>(port.args.host);
@@ -151,7 +166,7 @@ void fill_geometry(const EngineConfig& config, const FerryPort& port, Resources&
     g.board->falls_with[peer] = falls;
   }
   g.published = host;
-  for (Desk& desk : resources.desks) fill_desk(config, port, desk);
+  for (Desk& desk : resources.desks) fill_desk(config, port, patience, desk);
 }
 
 /// Whoever waits for a GPU, as cudaEventSynchronize() does unasked, spins.
@@ -192,7 +207,7 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   port->rings = port->lanes[own].end();
   Status status = fill_port(config, resources, *port);
   if (status = group->agree(status, deadline); !status.ok()) return status;
-  fill_geometry(config, *port, resources);
+  fill_geometry(config, *port, opening->patience, resources);
   // The next launch would take the room that ferries need.
   resources.overlap = false;
 

@@ -193,14 +193,16 @@ __device__ __forceinline__ bool is_accused(const Geometry& g, int peer) {
 }
 
 /// Rows to other nodes lie in one place for all of them: who was given up there tells no more what it has read, but what it was
-/// sent may still be on its way. By a warp of every block, before it overwrites anything.
-__device__ __forceinline__ void await_flushed(const Geometry& g, const Block& block,
-                                              std::uint64_t timeout_ns) {
+/// sent may still be on its way: for longer than a call's deadline, it may be. By a warp of every block, before it overwrites
+/// anything.
+__device__ __forceinline__ void await_flushed(const Geometry& g, const Desk& desk,
+                                              const Block& block, std::uint64_t timeout_ns) {
   if (g.published == nullptr || (block.suspects & ~g.near) == 0) return;
   // Pairs with LaneTraffic::tell_flushed().
   const auto* const at = reinterpret_cast<const std::uint64_t*>(
       in_at(g, g.rank, g.layout.told(protocol::Kind::dispatch)));
   const auto banks = static_cast<std::uint64_t>(g.layout.shape().banks);
+  if (timeout_ns != 0) timeout_ns = max(timeout_ns, desk.settle_ns);
   std::uint64_t began = 0;
   Patience patience(g, timeout_ns, began);
   bool gave_up = false;

@@ -81,7 +81,9 @@ struct Desk {
   // each goes to. Null on one node.
   std::byte* host_stages = nullptr;
   std::uint32_t* host_targets = nullptr;  // [B][M]
-  InPlace own;                            // This rank's rows of this call.
+  std::uint64_t settle_ns =
+      0;        // As long as what was sent to a rank that is gone may be on its way.
+  InPlace own;  // This rank's rows of this call.
   /// Shared memory of a block through which rows are copied; 0: the GPU, or the code that runs there, has no engine for it.
   int ring_bytes = 0;
 };

@@ -20,10 +20,12 @@ __device__ __forceinline__ void send_given_weights(const Combine& c, CombineNote
     send_weights(c, read_given(c, token, lane), token, lane);
     ++done;
   }
-  __syncwarp();
-  if (lane != 0 || done == 0) return;
-  count_sent(c.g, protocol::CellKind::weights, c.block.sent.epoch + 1, &notes.sent[0], done,
-             weight_parts<Traits>(c));
+  if constexpr (kCounts<Traits>) {
+    __syncwarp();
+    if (lane != 0 || done == 0) return;
+    count_sent(c.g, protocol::CellKind::weights, c.block.sent.epoch + 1, &notes.sent[0], done,
+               weight_parts(c));
+  }
 }
 
 template <typename Traits>

@@ -47,9 +47,12 @@ __device__ __forceinline__ bool gives_weights(const Combine& c, const Call& call
   return call.usable && Traits::kWeights && !Traits::kSingle && c.a.weights_given && !c.a.plain_sum;
 }
 
+/// Whether there may be other nodes: kernels for common calls know of none (is_common()).
+template <typename Traits>
+inline constexpr bool kCounts = !Traits::kCommon;
+
 /// Parts of what other nodes are sent, for count_sent(): of weights, a token each; of answers, a record each. And what is
 /// announced, with which both begin.
-template <typename Traits>
 __device__ __forceinline__ std::uint32_t weight_parts(const Combine& c) {
   return 1U + static_cast<std::uint32_t>(min(c.a.tokens, c.a.weights_tokens));
 }
@@ -84,13 +87,15 @@ __device__ __forceinline__ void announce(const Combine& c, const Call& call, Com
   }
   publish(g, protocol::CellKind::combine, c.bank, c.tag, word, c.signature, 0, call.own, form,
           c.block.suspects, lane);
-  __syncwarp();
-  if (lane != 0) return;
-  const std::uint64_t epoch = c.block.sent.epoch + 1;
-  if (weights) {
-    count_sent(g, protocol::CellKind::weights, epoch, &notes.sent[0], 1, weight_parts<Traits>(c));
+  if constexpr (kCounts<Traits>) {
+    __syncwarp();
+    if (lane != 0) return;
+    const std::uint64_t epoch = c.block.sent.epoch + 1;
+    if (weights) {
+      count_sent(g, protocol::CellKind::weights, epoch, &notes.sent[0], 1, weight_parts(c));
+    }
+    count_sent(g, protocol::CellKind::combine, epoch, &notes.sent[1], 1, answer_parts(call));
   }
-  count_sent(g, protocol::CellKind::combine, epoch, &notes.sent[1], 1, answer_parts(call));
 }
 
 /// Home, from the lane's first element on.
@@ -207,7 +212,7 @@ class Sender {
     if (index == kEnd) return false;
     ask_next();
     push(record, index);
-    ++unsaid_;
+    if constexpr (kCounts<Traits>) ++unsaid_;
     return true;
   }
 
@@ -217,13 +222,7 @@ class Sender {
       if (copies_ && !mutant(KernelMutant::answered_too_early)) await_groups();
       answers_.post(c_, lane_);
     }
-    if (unsaid_ == 0) return;
-    __syncwarp();
-    if (lane_ == 0) {
-      count_sent(c_.g, protocol::CellKind::combine, c_.block.sent.epoch + 1, &notes_.sent[1],
-                 unsaid_, parts_);
-    }
-    unsaid_ = 0;
+    if constexpr (kCounts<Traits>) count();
   }
   /// Before it uses the ring for anything else.
   __device__ __forceinline__ void leave_ring() {
@@ -234,6 +233,16 @@ class Sender {
   }
 
  private:
+  /// The records that are done, and have been answered.
+  __device__ __forceinline__ void count() {
+    if (unsaid_ == 0) return;
+    __syncwarp();
+    if (lane_ == 0) {
+      count_sent(c_.g, protocol::CellKind::combine, c_.block.sent.epoch + 1, &notes_.sent[1],
+                 unsaid_, parts_);
+    }
+    unsaid_ = 0;
+  }
   __device__ __forceinline__ Record read(int index) const {
     return RecordPlace(c_.handle, c_.g, index, lane_).read(c_.g, lane_);
   }

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     if (block.suspects != 0) {
       if (seat.warp == 0) {
         accuse(g, block.suspects, lane);
-        await_flushed(g, block, a.timeout_ns);
+        await_flushed(g, desk, block, a.timeout_ns);
       }
       fence_system();  // Before anything is overwritten, and before other blocks see what this one has counted.
       __syncthreads();

@@ -5,7 +5,7 @@
 #include "engine/cuda/throughput_dispatch_send.cuh"
 
 /// dispatch in throughput mode, receive half: one block awaits the peers' cells, decides whose part counts, and numbers
-/// the rows, by the counts that came before the cells.
+/// the rows, by the counts that came before the cells; from other nodes, beside them.
 namespace sluice::engine::cuda {
 
 /// The true counts, and where every source's rows of every expert begin. By a whole block.
