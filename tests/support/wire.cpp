@@ -92,7 +92,7 @@ class Direction {
   /// When there is something to pass on; the end of time if there is nothing.
   Time due() const noexcept { return pieces_.empty() ? Time::max() : pieces_.front().due; }
   /// Passes on what is due; false if the other side is gone. `bytes` grows by what went.
-  bool pass_on(const base::Descriptor& socket, Time now, std::uint64_t& bytes) {
+  bool pass_on(const base::Descriptor& socket, Time now) {
     blocked_ = false;
     while (due() <= now) {
       Piece& piece = pieces_.front();
@@ -103,7 +103,6 @@ class Direction {
         blocked_ = errno == EAGAIN;
         return blocked_;
       }
-      bytes += static_cast<std::uint64_t>(sent);
       sent_ += static_cast<std::size_t>(sent);
       if (sent_ < piece.bytes.size()) continue;
       held_ -= piece.bytes.size();
@@ -220,11 +219,7 @@ class Wire::Loop {
     for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
       Direction& direction = connection.directions[i];
       receive(connection, i);
-      std::uint64_t bytes = 0;
-      if (!direction.pass_on(connection.sockets[1 - i], Clock::now(), bytes)) {
-        connection.gone = true;
-      }
-      wire_.bytes_ += bytes;
+      if (!direction.pass_on(connection.sockets[1 - i], Clock::now())) connection.gone = true;
       // Whoever closes is not heard of again: none of those who use the wire closes one half only.
       if (direction.over()) connection.gone = true;
     }
@@ -239,6 +234,8 @@ class Wire::Loop {
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && errno == EAGAIN) return;
       if (got <= 0) return direction.end();
+      // Before it is passed on: who has got it finds it counted.
+      wire_.bytes_ += static_cast<std::uint64_t>(got);
       if (direction.take({buffer.data(), static_cast<std::size_t>(got)}, Clock::now())) {
         ++wire_.losses_;
       }

@@ -43,7 +43,7 @@ class Wire {
   /// A port whose connections lead to `port`. By any thread.
   Result<std::uint16_t> lead_to(std::uint16_t port, const Weather& weather);
 
-  /// What it has carried by now.
+  /// What it has taken by now; it loses time, not bytes.
   std::uint64_t bytes() const noexcept { return bytes_; }
   std::uint64_t losses() const noexcept { return losses_; }
 
