@@ -91,7 +91,7 @@ class Direction {
 
   /// When there is something to pass on; the end of time if there is nothing.
   Time due() const noexcept { return pieces_.empty() ? Time::max() : pieces_.front().due; }
-  /// Passes on what is due; false if the other side is gone. `bytes` grows by what went.
+  /// Passes on what is due; false if the other side is gone.
   bool pass_on(const base::Descriptor& socket, Time now) {
     blocked_ = false;
     while (due() <= now) {
