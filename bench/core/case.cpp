@@ -164,9 +164,6 @@ Status Case::settle() {
   if (nodes < 1 || nodes > ranks) {
     return bad(fmt::format("--nodes is {}, expected 1 to --ranks {}", nodes, ranks));
   }
-  if (engine != Device::cpu && reduce == Reduce::node) {
-    return bad("--reduce node goes with --engine cpu");
-  }
   if (layout == Layout::rank_major && reduce == Reduce::single) {
     return bad("--reduce single needs an expert layout: in rank_major y already is a rank's sum");
   }

@@ -86,7 +86,7 @@ struct Case {
   Shape shape() const noexcept;
   CommunicatorOptions communicator_options() const;
   Reduce resolved_reduce() const noexcept {
-    return reduce.value_or(nodes > 1 && engine == Device::cpu ? Reduce::node : Reduce::rank);
+    return reduce.value_or(nodes > 1 ? Reduce::node : Reduce::rank);
   }
   /// Ranks of every node: equally many, or one more on the first ones.
   std::vector<int> node_sizes() const;

@@ -62,9 +62,6 @@ Status check_combine_options(const engine::EngineConfig& config, const CombineOp
     return invalid(
         fmt::format("reduce = {}, expected rank, single or node", static_cast<int>(send.reduce)));
   }
-  if (send.reduce == Reduce::node && !on_host(config)) {
-    return {StatusCode::unimplemented, "reduce = node on cuda, expected rank or single"};
-  }
   if (send.reduce == Reduce::single && !config.options.permit_single) {
     return invalid("reduce = single, expected a communicator created with permit_single");
   }

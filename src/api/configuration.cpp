@@ -75,9 +75,6 @@ Status check_options(const Shape& shape, const CommunicatorOptions& options) {
   if (options.reduce == Reduce::single && !options.permit_single) {
     return invalid("reduce = single, expected permit_single to be set with it");
   }
-  if (options.device == Device::cuda && options.reduce == Reduce::node) {
-    return {StatusCode::unimplemented, "reduce = node on cuda, expected rank or single"};
-  }
   return {};
 }
 
@@ -140,7 +137,12 @@ window::PacketShape packet_shape(const engine::EngineConfig& config) {
     packets.banks = config.options.in_flight / 2 * 2 + 1;
     packets.cell_tokens = 0;
     packets.stages = packets.banks;
+  }
+  if (config.nodes.several()) {
+    packets.nodes = config.nodes.nodes();
     for (int rank = 0; rank < config.ranks; ++rank) {
+      const std::size_t neighbours = config.nodes.ranks_of(config.nodes.node_of(rank)).size();
+      packets.neighbours = std::max(packets.neighbours, static_cast<int>(neighbours));
       packets.served =
           std::max(packets.served, static_cast<int>(config.nodes.served_by(rank).size()));
     }
@@ -171,8 +173,7 @@ Result<engine::EngineConfig> resolve(const Shape& shape, const CommunicatorOptio
   config.options = options;
   config.map = std::move(map).value();
   config.nodes = nodes;
-  config.reduce = options.reduce.value_or(
-      nodes.several() && options.device == Device::cpu ? Reduce::node : Reduce::rank);
+  config.reduce = options.reduce.value_or(nodes.several() ? Reduce::node : Reduce::rank);
   if (options.mode == Mode::automatic) {
     config.options.mode = shape.max_tokens <= kLatencyTokens ? Mode::latency : Mode::throughput;
   }

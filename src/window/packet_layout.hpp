@@ -11,7 +11,8 @@
 /// The bytes of one rank's window where arrival is carried by the data, one source for host and
 /// device: every 16-byte packet says by itself whether it has come.
 ///
-///   window        := lane[R] stage[Bs] landing[served][Bs]    (lane j: written by rank j only)
+///   window        := lane[R] stage[Bs] landing[served][Bs] partial[served][neighbours] sum[nodes]
+///                    (lane j: written by rank j only)
 ///   lane          := told[2] (with an accusation) cell[kinds][B] dispatch_bank[B] combine_bank[B]
 ///                    (dispatch_row[S])[B]
 ///   cell          := packet[P]
@@ -19,13 +20,14 @@
 ///   combine_bank  := weight[S][W] answer[S] row_weight[S][W] combine_row[C]
 ///   stage         := dispatch_row[S]                          (written by its owner, read by all)
 ///   landing       := dispatch_row[S]                          (of a rank of another node, for all of this one)
+///   partial, sum  := combine_bank[B]                          (reduce = node: for a home of another node; from there)
 ///
 /// S = slot_tokens, C = S, times K if `single` may be used, W = ceil(K / 3), L' = the most experts of
 /// a rank, P: see cell_packets(). Bs = S' = 0 in latency mode, else B and S, and then there are no dispatch_rows in
 /// lanes. Slots are numbered by tokens: of the source in dispatch, of home in
 /// combine. So a record's place needs nothing but its token, and a cell says which tokens come.
 ///
-/// Rows are poisoned: an empty packet's last word is kPoison, which no codec emits; who reads a
+/// Rows are poisoned, but for those of partials and sums, and where there are stages: an empty packet's last word is kPoison, which no codec emits; who reads a
 /// packet empties it again. All other packets carry the tag of their operation's epoch in their
 /// first word and are never emptied.
 namespace sluice::window {
@@ -59,7 +61,12 @@ inline constexpr int kPacketTokens = 96;
 inline constexpr std::uint32_t kRowPerRoute = 1U << 31;
 /// Likewise: weights were given to the combine, and go to other nodes before the answers.
 inline constexpr std::uint32_t kWeightsBefore = 1U << 30;
-inline constexpr std::uint32_t kFormFlags = kRowPerRoute | kWeightsBefore;
+/// Likewise: what goes to other nodes is added up there by ranks of this one (`reduce = node`).
+inline constexpr std::uint32_t kByNode = 1U << 29;
+/// And the codec of the rows, for who adds them up: 0 bf16, 1 f16, 2 f32.
+inline constexpr int kFormCodecShift = 27;
+inline constexpr std::uint32_t kFormCodec = 3U << kFormCodecShift;
+inline constexpr std::uint32_t kFormFlags = kRowPerRoute | kWeightsBefore | kByNode | kFormCodec;
 /// The packet with the bit of `token`.
 SLUICE_INLINE constexpr int bit_packet(int token) {
   return token < kFirstTokens ? 0 : kFormPacket + 1 + (token - kFirstTokens) / kPacketTokens;
@@ -81,8 +88,10 @@ struct PacketShape {
   std::size_t combine_row_bytes = 0;
   int cell_tokens = 0;  // Cells have bits of so many tokens.
   int stages = 0;       // Bs
-  int served =
-      0;  // The most ranks of other nodes that one passes on rows of, where there are stages.
+  // With several nodes:
+  int served = 0;      // The most ranks of other nodes that one passes on rows of, and answers for its node.
+  int nodes = 0;       // For sums of nodes.
+  int neighbours = 0;  // The most ranks of a node.
 };
 
 /// Packets with the scales of one unit, `group` elements to a scale of `scale_bytes`.
@@ -149,7 +158,11 @@ class PacketLayout {
     weight_row_ = narrow(weights);
     stages_ = round_up(wide(shape.ranks) * lane, kPageBytes);
     stage_ = slots * dispatch_row;
-    bytes_ = round_up(stages_ + wide(1 + shape.served) * wide(shape.stages) * stage_, kPageBytes);
+    partials_ =
+        round_up(stages_ + wide(1 + shape.served) * wide(shape.stages) * stage_, kPageBytes);
+    answers_bytes_ = wide(shape.banks) * combine_bank;
+    sums_ = partials_ + wide(shape.served) * wide(shape.neighbours) * answers_bytes_;
+    bytes_ = round_up(sums_ + wide(shape.nodes) * answers_bytes_, kPageBytes);
   }
 
   /// Whether the offsets can be represented.
@@ -179,6 +192,18 @@ class PacketLayout {
   constexpr std::size_t landings(int place) const noexcept {
     return stages_ + wide(1 + place) * stages_bytes();
   }
+  // Offsets from the window's base of lanes that have nothing before what belongs to combine: as if they had, so that
+  // offsets from a lane's base hold. Of the `place`-th home that its owner serves, from its `neighbour`-th neighbour; what
+  // comes from a node.
+  constexpr std::size_t partial(int place, int neighbour) const noexcept {
+    return partials_ - heads_end_ +
+           (wide(place) * wide(shape_.neighbours) + wide(neighbour)) * answers_bytes_;
+  }
+  constexpr std::size_t sum(int node) const noexcept {
+    return sums_ - heads_end_ + wide(node) * answers_bytes_;
+  }
+  /// From one neighbour's partial sums to the next one's.
+  SLUICE_INLINE constexpr std::size_t partial_stride() const { return answers_bytes_; }
   /// Of all stages.
   constexpr std::size_t stages_bytes() const noexcept { return wide(shape_.stages) * stage_; }
 
@@ -219,6 +244,8 @@ class PacketLayout {
   SLUICE_INLINE constexpr std::uint32_t weight(int bank, int token) const {
     return given_weights_ + product(bank, combine_bank_) + product(token, weight_row_);
   }
+  /// Of a sum of a node, where no weights are given: the last epoch of which all has come.
+  SLUICE_INLINE constexpr std::uint32_t summed(int bank) const { return weight(bank, 0); }
   SLUICE_INLINE constexpr std::uint32_t answer(int bank, int token) const {
     return answers_ + product(bank, combine_bank_) + product(token, kPacketBytes);
   }
@@ -262,6 +289,9 @@ class PacketLayout {
   std::uint32_t lane_ = 0;
   std::size_t stages_ = 0;
   std::size_t stage_ = 0;
+  std::size_t partials_ = 0;
+  std::size_t answers_bytes_ = 0;
+  std::size_t sums_ = 0;
   std::size_t bytes_ = 0;
 };
 

@@ -33,9 +33,6 @@ support::RunResult run_on_gpus(int ranks, const support::RankBody& body,
 support::RunRanks launcher() {
   return run_on_gpus;
 }
-Reduce default_on_nodes() {
-  return Reduce::rank;
-}
 
 }  // namespace sluice::conformance
 

@@ -160,7 +160,7 @@ void compute(const Scenario* scenario, Step& step) {
       problem.rank_to_node = rank_to_node(scenario->ranks);
       const bool several = problem.rank_to_node.back() > 0;
       problem.reduce = step.spec.reduce.value_or(
-          scenario->options.reduce.value_or(several ? default_on_nodes() : Reduce::rank));
+          scenario->options.reduce.value_or(several ? Reduce::node : Reduce::rank));
       problem.plain_sum = step.spec.plain_sum;
       step.combines.push_back(problem);
     }

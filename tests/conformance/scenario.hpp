@@ -110,8 +110,6 @@ std::size_t registered_bytes(const Scenario& scenario);
 
 /// How this executable runs ranks: as threads or as processes.
 support::RunRanks launcher();
-/// What combines reduce by where neither they nor their communicator say so, with ranks on several nodes.
-Reduce default_on_nodes();
 /// The node of every rank, as the launcher places them.
 std::vector<int> rank_to_node(int ranks);
 

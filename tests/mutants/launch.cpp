@@ -7,8 +7,5 @@ namespace sluice::conformance {
 support::RunRanks launcher() {
   return support::run_as_threads;
 }
-Reduce default_on_nodes() {
-  return Reduce::node;
-}
 
 }  // namespace sluice::conformance

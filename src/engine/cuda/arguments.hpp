@@ -15,6 +15,7 @@ struct Known {
   const EngineConfig& config;
   const Geometry& geometry;
   const window::HandleLayout& handle_layout;
+  const NodeTable* nodes;
 };
 
 /// What is known when it is sent. Of a call that is refused, no more than peers need.

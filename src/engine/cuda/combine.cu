@@ -15,20 +15,27 @@ using protocol::CellKind;
 using protocol::Kind;
 
 /// What the herald does in a send half.
+template <typename Traits>
 __device__ __forceinline__ void send_cells(const Combine& c, bool usable, std::uint64_t received,
                                            int packets, int warp, int lane) {
   const Geometry& g = c.g;
   if (warp < g.ranks && ((c.block.suspects >> warp) & 1U) == 0) {
     std::uint32_t word = cell_word::kRefused;
+    std::uint32_t tokens = 0;
     if (usable) {
       const std::int64_t* const offsets = c.handle.source_offsets();
       word = c.handle.header()->accepted.contains(warp)
                  ? static_cast<std::uint32_t>(offsets[warp + 1] - offsets[warp])
                  : cell_word::kNothing;
     }
-    send_cell<false>(g, warp, CellKind::combine, c.bank, c.tag, word, c.signature, packets, 0,
-                     lane);
     const bool records = (word & (cell_word::kRefused | cell_word::kNothing)) == 0;
+    std::uint32_t directly = word;
+    if (records && gives_sums<Traits>(c, warp)) {  // As one of its node.
+      directly = cell_word::kNothing;
+      tokens = answered_tokens(c.handle, warp);
+    }
+    send_cell<false>(g, warp, CellKind::combine, c.bank, c.tag, directly, c.signature, packets,
+                     tokens, lane);
     if (lane == 0 && warp != g.rank && records) {
       // Of `single`, rows are counted where they are sent.
       int each = 1 + (c.a.single ? 0 : packets & ~static_cast<int>(window::kFormFlags));
@@ -185,7 +192,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       const int packets = g.hidden * (a.codec == DType::f32 ? 4 : 2) / 16;
       std::uint32_t flags = a.single ? window::kRowPerRoute : 0U;
       if (!kCommon && kGivesWeights && a.weights_given) flags |= window::kWeightsBefore;
-      send_cells(c, usable, received, packets | static_cast<int>(flags), warp, lane);
+      if (!kCommon) flags |= form_by_node(a);
+      send_cells<Traits>(c, usable, received, packets | static_cast<int>(flags), warp, lane);
     }
     // With the cells, for the same reason.
     if (!kCommon && kGivesWeights && sends && a.weights_given) {
@@ -362,7 +370,7 @@ bool is_common(const CombineArgs& a) {
          !a.drop && !a.single && !a.plain_sum && a.row_weights == nullptr && a.extras == 0 &&
          a.surviving_weight == nullptr && a.weights_home == nullptr && a.y.slab_rows == 0 &&
          a.y_dtype == DType::bf16 && a.codec == DType::bf16 && a.out_dtype == DType::bf16 &&
-         a.geometry.published == nullptr;
+         a.nodes == nullptr && a.geometry.published == nullptr;
 }
 
 int launch_combine(const CombineArgs& args, const Launch& launch) {

@@ -278,6 +278,23 @@ struct Combine {
   }
 };
 
+/// Where answers of a combine go at `home`, or to who adds them up, and what belongs to them.
+template <typename Traits>
+__device__ __forceinline__ std::byte* answer_out(const Combine& c, int home, std::uint32_t offset) {
+  if constexpr (!Traits::kCommon) {
+    if (c.a.nodes != nullptr) return c.a.nodes->to[home] + offset;
+  }
+  return out_at(c.g, home, offset);
+}
+/// Where what `giver` brings is. Of any lane: of this rank's own, where there is no such rank.
+template <typename Traits>
+__device__ __forceinline__ std::byte* answer_in(const Combine& c, int giver, std::uint32_t offset) {
+  if constexpr (!Traits::kCommon) {
+    if (c.a.nodes != nullptr) return c.a.nodes->from[giver < c.g.ranks ? giver : c.g.rank] + offset;
+  }
+  return in_at(c.g, giver < c.g.ranks ? giver : c.g.rank, offset);
+}
+
 /// Of a packet of weights, the one of route `k`.
 __device__ __forceinline__ float weight_in(uint4 packet, int k) {
   const int i = k % window::kPacketWeights;
@@ -352,6 +369,67 @@ __device__ __forceinline__ HomeToken read_token(const Combine& c, int token, int
   int expert = -1;
   if (lane < c.g.top_k) expert = c.handle.topk_ids()[token * c.g.top_k + lane];
   return token_of(c, expert, ranks);
+}
+
+/// With `reduce = node`: who brings what the ranks in `ranks` answer of a token, instead of these.
+template <typename Traits>
+__device__ __forceinline__ void ask_givers(const Combine& c, HomeToken& home, std::uint32_t& ranks) {
+  if constexpr (!Traits::kCommon) {
+    const NodeTable* const nodes = c.a.nodes;
+    if (nodes == nullptr) return;
+    if (home.owner >= 0) home.owner = nodes->giver_of[home.owner];
+    ranks = __reduce_or_sync(~0U, home.owner >= 0 ? 1U << home.owner : 0U);
+  }
+}
+/// Whether `giver` brings sums of another node. The rows of these are there when its answers are, and are not emptied.
+template <typename Traits>
+__device__ __forceinline__ bool gives_sums(const Combine& c, int giver) {
+  if constexpr (Traits::kCommon) return false;
+  return c.a.nodes != nullptr && giver < c.g.ranks && ((c.a.nodes->near >> giver) & 1U) == 0;
+}
+/// What that one has said by now: how its answer to a token, { tag, routes, signature, rows }, is, and whether none comes.
+struct Given {
+  uint4 answer;
+  bool none;
+};
+/// By any thread. kFormWord: of its cell's form packet.
+template <int kFormWord>
+__device__ __forceinline__ Given ask_giver(const Combine& c, int giver, int token) {
+  const Geometry& g = c.g;
+  const std::byte* const from = c.a.nodes->from[giver];
+  const std::byte* const at = from + g.layout.answer(c.bank, token);
+  Given given{load_packet_acquire(at), false};  // Pairs with carry_answer().
+  if (given.answer.x == c.tag) return given;
+  // Pairs with carry() of kSummed.
+  const std::uint64_t summed =
+      load_acquire(reinterpret_cast<const std::uint64_t*>(from + g.layout.summed(c.bank)));
+  given.none = window::tag_of(summed) == c.tag;
+  if (given.none) given.answer = load_packet(at);  // What came before that.
+  if (given.none) return given;
+  // Or that its own call is another, and it adds up nothing.
+  const std::byte* const cell =
+      in_at(g, giver, g.layout.cell(protocol::CellKind::combine, c.bank));
+  const uint4 form = load_packet(cell + window::kFormPacket * window::kPacketBytes);
+  const std::uint32_t flags = kFormWord == 1 ? form.y : form.z;
+  given.none = form.x == c.tag && (flags & window::kByNode) == 0;
+  return given;
+}
+/// In latency mode, and in throughput mode, where other words of it say where rows lie.
+inline constexpr int kFormWordOfLatency = 1;
+inline constexpr int kFormWordOfThroughput = 2;
+
+/// With `reduce = node`: what a cell's form says of it.
+__device__ __forceinline__ std::uint32_t form_by_node(const CombineArgs& a) {
+  if (a.nodes == nullptr) return 0;
+  const std::uint32_t codec = a.codec == DType::f32 ? 2U : (a.codec == DType::f16 ? 1U : 0U);
+  return window::kByNode | codec << window::kFormCodecShift;
+}
+
+/// How many tokens of `home` this rank answers at most, for who adds them up there: its last one's number, and one.
+__device__ __forceinline__ std::uint32_t answered_tokens(const HandleArrays& handle, int home) {
+  const std::int64_t begin = handle.source_offsets()[home];
+  const std::int64_t end = handle.source_offsets()[home + 1];
+  return begin == end ? 0U : static_cast<std::uint32_t>(handle.record_token()[end - 1]) + 1U;
 }
 
 /// Lane k: the weight of route k, given to combine or else to its dispatch.

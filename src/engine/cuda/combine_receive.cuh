@@ -82,12 +82,23 @@ __device__ __forceinline__ void settle_token(const Combine& c, int token, std::u
   const Geometry& g = c.g;
   std::uint32_t ranks = 0;
   HomeToken home = read_token(c, token, lane, ranks);
+  ask_givers<Traits>(c, home, ranks);
   ranks &= ~c.block.absent;
   std::uint32_t none = 0;
   bool lost = false;
 #pragma unroll 1
   for (std::uint32_t left = ranks & closed; left != 0; left &= left - 1) {
     const int rank = __ffs(static_cast<int>(left)) - 1;
+    if (gives_sums<Traits>(c, rank)) {
+      // Nothing says what was taken of a sum. Nobody took one that has not come; of one that has, it costs the token.
+      const std::uint32_t tag = ask_giver<kFormWordOfLatency>(c, rank, token).answer.x;
+      if (__any_sync(~0U, tag == c.tag)) {
+        lost = true;
+      } else {
+        none |= 1U << rank;
+      }
+      continue;
+    }
     const Taken record = count_taken<Traits>(c, rank, token, lane);
     const bool some = record.taken != record.all || ((lacking >> rank) & 1U) != 0;
     if (record.taken == 0) {
@@ -109,12 +120,19 @@ __device__ __forceinline__ void settle_token(const Combine& c, int token, std::u
     }
   } else {
     const bool asked = ((ranks & ~none) >> lane) & 1U;
-    const uint4 answer =
-        load_packet(in_at(g, asked ? lane : g.rank, g.layout.answer(c.bank, token)));
+    bool silent = false;
+    uint4 answer = make_uint4(0, 0, 0, 0);
+    if (asked && gives_sums<Traits>(c, lane)) {
+      const Given given = ask_giver<kFormWordOfLatency>(c, lane, token);
+      answer = given.answer;
+      silent = given.none;
+    } else {
+      answer = load_packet(in_at(g, asked ? lane : g.rank, g.layout.answer(c.bank, token)));
+      if (asked && answer.x != c.tag) silent = says_nothing(g, c.tag, c.bank, c.signature, lane);
+    }
     const bool come = answer.x == c.tag;
     // Who takes its pieces will wait for it.
-    if (__any_sync(~0U, asked && !come && !says_nothing(g, c.tag, c.bank, c.signature, lane)))
-      return;
+    if (__any_sync(~0U, asked && !come && !silent)) return;
     const std::uint32_t answered = asked && come && answer.z == c.signature ? answer.y : 0;
     int route = lane;  // Which speaks for this lane's.
     if constexpr (Traits::kSingle) {
@@ -265,6 +283,104 @@ __device__ __noinline__ Sum<Traits> sum_further_ranks(Combine c, int owner, int 
   return sum;
 }
 
+/// What another node answers of a token, once it has come, or will not.
+struct Awaited {
+  std::uint32_t routes = 0;
+  bool taken = false;  // It is of this call, and counts.
+  bool gone = false;   // Who brings it was given up.
+};
+/// By one warp.
+__device__ __forceinline__ Awaited await_node(const Combine& c, int giver, int token,
+                                              Patience& patience) {
+#pragma unroll 1
+  for (;;) {
+    const Given given = ask_giver<kFormWordOfLatency>(c, giver, token);
+    const bool here = __all_sync(~0U, given.answer.x == c.tag) || __all_sync(~0U, given.none);
+    const bool tired = patience.weary();
+    if (!here && !tired) continue;
+    if (patience.was_weary()) {
+      const Silence silence = listen(c, here ? 0 : 1U << giver, patience);
+      if (((silence.gone >> giver) & 1U) != 0) return {0, false, true};
+      if (!here) continue;
+    }
+    const bool taken = given.answer.x == c.tag && given.answer.z == c.signature;
+    return {taken ? given.answer.y : 0U, taken, false};
+  }
+}
+
+/// Awaits the sum of another node, and adds it. owner: of this lane's route. By one warp.
+template <typename Traits>
+__device__ __forceinline__ void add_node(const Combine& c, int owner, int giver, int token, int step,
+                                         Patience& patience, Sum<Traits>& sum, int lane) {
+  const Geometry& g = c.g;
+  const std::uint32_t answered = await_node(c, giver, token, patience).routes;
+  if (answered == 0) return;
+  if (owner == giver && ((answered >> lane) & 1U) != 0) sum.answered = 1;
+  const int element = step * Traits::kStep + lane * kLaneElements;
+  typename Traits::Output packets;
+  packets.take(answer_in<Traits>(c, giver, g.layout.combine_row(c.bank, c.slot(token, 0))) +
+                   within(element, g.hidden) * Traits::Output::kElementBytes,
+               element, g.hidden);
+#pragma unroll
+  for (int j = 0; j < Traits::kSpan; ++j) {
+    float v[kLaneElements];
+    packets.floats(j, v, Traits::codec(c.a));
+#pragma unroll
+    for (int e = 0; e < kLaneElements; ++e) sum.of[j][e] = sum.of[j][e] + v[e];
+  }
+}
+
+/// As a neighbour that adds up for another node sends it: encoded, and decoded at home.
+template <typename Traits>
+__device__ __forceinline__ void round_node(const CombineArgs& a,
+                                           float (&sum)[Traits::kSpan][kLaneElements]) {
+  if (mutant(KernelMutant::node_not_rounded)) return;
+  typename Traits::Output packets;
+#pragma unroll
+  for (int j = 0; j < Traits::kSpan; ++j) {
+    packets.encode(j, sum[j], Traits::codec(a));
+    packets.floats(j, sum[j], Traits::codec(a));
+  }
+}
+
+/// The same with `reduce = node`: the sums of nodes, ascending, of which this rank forms that of its own.
+template <typename Traits, bool kRecords>
+__device__ __noinline__ Sum<Traits> sum_nodes(Combine c, int owner, int token, int step,
+                                              std::uint32_t ranks, Patience patience,
+                                              Recorder<kRecords> recorder) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const NodeTable& nodes = *c.a.nodes;
+  Sum<Traits> sum;
+#pragma unroll 1
+  for (int node = 0; node < nodes.nodes; ++node) {
+    const int giver = nodes.giver[node];
+    if (giver != c.g.rank) {
+      if (((ranks >> giver) & 1U) == 0) continue;
+      add_node<Traits>(c, owner, giver, token, step, patience, sum, lane);
+      recorder.mark(Phase::wait);
+      continue;
+    }
+    std::uint32_t near = ranks & nodes.near;
+    if (near == 0) continue;
+    Sum<Traits> own;
+#pragma unroll 1
+    while (near != 0) {
+      sum_ranks<Traits>(c, owner, token, step, near, patience, recorder, own, lane);
+#pragma unroll
+      for (int i = 0; i < kRanksAtOnce; ++i) near &= near - 1;
+    }
+    round_node<Traits>(c.a, own.of);
+    sum.answered |= own.answered;
+#pragma unroll
+    for (int j = 0; j < Traits::kSpan; ++j) {
+#pragma unroll
+      for (int e = 0; e < kLaneElements; ++e) sum.of[j][e] = sum.of[j][e] + own.of[j][e];
+    }
+  }
+  sum.was_weary = patience.was_weary();
+  return sum;
+}
+
 /// A piece of one token whose partial sums come from its ranks. Returns its routes that nobody answered.
 template <typename Traits, bool kRecords>
 __device__ __forceinline__ std::uint32_t sum_token(const Combine& c, int token, int step,
@@ -272,9 +388,15 @@ __device__ __forceinline__ std::uint32_t sum_token(const Combine& c, int token, 
                                                    int lane) {
   std::uint32_t ranks = 0;
   HomeToken home = read_token(c, token, lane, ranks);
+  ask_givers<Traits>(c, home, ranks);
   ranks &= ~c.block.absent;
   Sum<Traits> sum;
-  if (ranks != 0) {
+  if (!Traits::kCommon && c.a.nodes != nullptr) {
+    if constexpr (!Traits::kCommon) {
+      sum = sum_nodes<Traits>(c, home.owner, token, step, ranks, patience, recorder);
+      if (sum.was_weary) patience.remember();
+    }
+  } else if (ranks != 0) {
     sum_ranks<Traits>(c, home.owner, token, step, ranks, patience, recorder, sum, lane);
     if constexpr (Traits::kFurtherRanks) {
 #pragma unroll
@@ -350,7 +472,8 @@ template <typename Traits>
 __device__ __forceinline__ void take_row_weights(const Combine& c, int token, Patience& patience,
                                                  int lane) {
   std::uint32_t ranks = 0;
-  const HomeToken home = read_token(c, token, lane, ranks);
+  HomeToken home = read_token(c, token, lane, ranks);
+  ask_givers<Traits>(c, home, ranks);
   ranks &= ~c.block.absent;
   float value = 0.0F;
   std::uint32_t lacking = 0;
@@ -358,7 +481,16 @@ __device__ __forceinline__ void take_row_weights(const Combine& c, int token, Pa
   for (; ranks != 0; ranks &= ranks - 1) {
     const int rank = __ffs(static_cast<int>(ranks)) - 1;
     const int packet = lane < c.g.top_k ? lane / window::kPacketWeights : 0;
-    const std::byte* at = in_at(c.g, rank, c.g.layout.row_weight(c.bank, token)) + packet * 16;
+    const std::byte* at =
+        answer_in<Traits>(c, rank, c.g.layout.row_weight(c.bank, token)) + packet * 16;
+    if (gives_sums<Traits>(c, rank)) {
+      const Awaited awaited = await_node(c, rank, token, patience);
+      if (awaited.gone) lacking |= 1U << rank;
+      if (!awaited.taken || home.owner != rank) continue;
+      const uint4 v = load_packet(at);
+      if (v.x == c.tag) value = weight_in(v, lane);
+      continue;
+    }
     const std::byte* const answer_at = in_at(c.g, rank, c.g.layout.answer(c.bank, token));
     bool given_up = false;
     uint4 v = load_packet(at);

@@ -190,8 +190,9 @@ struct Answer {
   std::uint32_t routes;
   std::uint32_t rows;
 
+  template <typename Traits>
   __device__ __forceinline__ void store(const Combine& c, int home, int token) const {
-    store_packet(out_at(c.g, home, c.g.layout.answer(c.bank, token)),
+    store_packet(answer_out<Traits>(c, home, c.g.layout.answer(c.bank, token)),
                  make_uint4(c.tag, routes, c.signature, rows));
   }
 };
@@ -232,14 +233,16 @@ __device__ __forceinline__ Answer weigh_record(const Combine& c, Record& record,
 }
 
 /// The weights of a row of rank_major, home.
+template <typename Traits>
 __device__ __forceinline__ void send_row_weights(const Combine& c, const Record& record, int lane) {
   const CombineArgs& a = c.a;
   float value = 0.0F;
   if (record.row >= 0) {  // The record's own.
     value = a.row_weights[record.row * a.row_weights_stride[0] + lane * a.row_weights_stride[1]];
   }
-  send_weights_to(c, out_at(c.g, record.home, c.g.layout.row_weight(c.bank, record.token)), value,
-                  lane);
+  send_weights_to(c,
+                  answer_out<Traits>(c, record.home, c.g.layout.row_weight(c.bank, record.token)),
+                  value, lane);
 }
 
 /// What comes before the rows of a record's piece: its weights and, with the first piece, the answer. Returns
@@ -251,9 +254,9 @@ __device__ __forceinline__ bool begin_record(const Combine& c, Record& record, i
   if (!is_sent(c, record)) return false;
   const Answer answer = weigh_record<Traits>(c, record, index, patience, recorder, lane);
   if (Traits::kWeights && is_given_up(c, record, patience)) return false;
-  if (step == 0 && lane == 0) answer.store(c, record.home, record.token);
+  if (step == 0 && lane == 0) answer.store<Traits>(c, record.home, record.token);
   if (!Traits::kCommon && step == 0 && c.a.row_weights != nullptr) {
-    send_row_weights(c, record, lane);
+    send_row_weights<Traits>(c, record, lane);
   }
   return true;
 }
@@ -262,7 +265,8 @@ __device__ __forceinline__ bool begin_record(const Combine& c, Record& record, i
 template <typename Traits>
 __device__ __forceinline__ std::byte* piece_at(const Combine& c, const Record& record, int k,
                                                int element) {
-  return out_at(c.g, record.home, c.g.layout.combine_row(c.bank, c.slot(record.token, k))) +
+  return answer_out<Traits>(c, record.home,
+                            c.g.layout.combine_row(c.bank, c.slot(record.token, k))) +
          element * Traits::Output::kElementBytes;
 }
 

@@ -399,7 +399,8 @@ class CudaEngine final : public Engine {
   DeviceBuffers rows_;
   DeviceBuffers handles_;
   window::HandleLayout handle_layout_;
-  Known known_{config_, resources_.geometry, handle_layout_};
+  Known known_{config_, resources_.geometry, handle_layout_,
+               static_cast<const NodeTable*>(resources_.nodes.get())};
   std::array<Pending<DispatchArgs, DispatchSend>, kMaxInFlight> dispatches_;
   std::array<Pending<CombineArgs, CombineSend>, kMaxInFlight> combines_;
   std::uint64_t dispatches_sent_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "engine/cuda/ferry.hpp"
 
+#include "engine/cuda/combine_parts.cuh"
 #include "engine/cuda/operation.cuh"
 
 /// What an operation's kernels wait for comes in packets that say by themselves what they are, in
@@ -67,11 +68,10 @@ __device__ __forceinline__ void carry_row(const FerryArgs& f, uint4 item, int so
   say();
 }
 
-/// An answer of a combine, after what belongs to it. By one warp.
+/// An answer of a combine into a lane, after what belongs to it. By one warp.
 __device__ __forceinline__ void carry_answer(const FerryArgs& f, uint4 item, int source, int bank,
-                                             int token, int lane) {
+                                             int token, std::byte* to, int lane) {
   const std::byte* const from = f.host + f.lanes_in[source];
-  std::byte* const to = f.windows[f.rank] + f.layout.lane(source);
   const auto copy = [&](std::uint32_t offset, int packets) {
     copy_packets(
         from + offset, packets, 1, [&](int /*rank*/) { return to + offset; }, lane);
@@ -82,7 +82,7 @@ __device__ __forceinline__ void carry_answer(const FerryArgs& f, uint4 item, int
   const auto packets = static_cast<int>(item.z & (kPerRoute - 1U));
   std::uint32_t rows = answer.w;
   if ((item.z & kPerRoute) == 0) rows = rows != 0 ? 1 : 0;  // Their sum.
-  // Pairs with Summer::ask().
+  // Pairs with Summer::ask() and ask_giver().
   const auto say = [&] {
     if (lane == 0) store_packet(to + f.layout.answer(bank, token), answer);
   };
@@ -97,13 +97,101 @@ __device__ __forceinline__ void carry_answer(const FerryArgs& f, uint4 item, int
   say();
 }
 
+/// What ranks of this node have answered of one token of a home: their sum, in the order of their places, rounded as it
+/// travels; the routes that are in it; and, if they come, weights of routes. All of it was there before the item. By one warp.
+template <int kBytes>
+__device__ __forceinline__ void carry_sum(const FerryArgs& f, uint4 item, int home, int bank,
+                                          int token, DType dtype, int lane) {
+  constexpr int kAtOnce = kBytes == 2 ? 4 : 2;
+  using Packets = Elements<kBytes, 1>;
+  const window::PacketLayout& layout = f.layout;
+  const std::byte* const from = f.windows[f.rank] + f.partials[home];
+  std::byte* const to = f.host + f.lanes_out[home];
+  const auto part = [&](int place) { return from + place * layout.partial_stride(); };
+  const std::uint32_t tag = item.x;
+  // Lane i: the i-th place.
+  const bool asked = lane < kPeersMax && ((item.z >> (16 + lane)) & 1U) != 0;
+  const uint4 answer = load_packet(part(asked ? lane : 0) + layout.answer(bank, token));
+  const bool come = asked && (answer.x == tag || mutant(KernelMutant::stale_partials_taken));
+  const std::uint32_t all = lanes_with(come);
+  if (all == 0) return;
+  // Calls that differ cannot be added up: home gets what is like the first.
+  const std::uint32_t some = lanes_with(come && answer.y != 0);
+  const std::uint32_t signature =
+      __shfl_sync(~0U, answer.z, __ffs(static_cast<int>(some != 0 ? some : all)) - 1);
+  const bool counts = come && answer.y != 0 && answer.z == signature;
+  const std::uint32_t given = lanes_with(counts);
+  const std::uint32_t routes = __reduce_or_sync(~0U, counts ? answer.y : 0U);
+  const std::uint32_t rows = __reduce_or_sync(~0U, counts ? answer.w : 0U);
+
+  const std::uint32_t slot =
+      layout.combine_row(bank, token * layout.shape().combine_rows_per_token);
+#pragma unroll 1
+  for (int first = 0; given != 0 && first < f.hidden; first += kStepElements) {
+    const int element = first + lane * kLaneElements;
+    float sum[kLaneElements] = {};
+#pragma unroll 1
+    for (std::uint32_t left = given; left != 0;) {
+      Packets packets[kAtOnce];
+      bool exists[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        exists[i] = left != 0;
+        if (!exists[i]) continue;
+        packets[i].take(part(__ffs(static_cast<int>(left)) - 1) + slot +
+                            within(element, f.hidden) * kBytes,
+                        element, f.hidden);
+        left &= left - 1;
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (!exists[i]) continue;
+        float v[kLaneElements];
+        packets[i].floats(0, v, dtype);
+#pragma unroll
+        for (int e = 0; e < kLaneElements; ++e) sum[e] = sum[e] + v[e];
+      }
+    }
+    Packets packets;
+    packets.encode(0, sum, dtype);
+    packets.push(to + slot + element * kBytes, element, f.hidden);
+  }
+
+  if (lane < layout.weight_packets()) {
+    const std::uint32_t at =
+        layout.row_weight(bank, token) + static_cast<std::uint32_t>(lane) * window::kPacketBytes;
+    uint4 weights = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+    for (int place = 0; place < kPeersMax; ++place) {
+      if (((given >> place) & 1U) == 0) continue;
+      const uint4 v = load_packet(part(place) + at);
+      if (v.x != tag) continue;  // None were given.
+      const std::uint32_t own =
+          load_packet(part(place) + layout.answer(bank, token)).y >> (lane * window::kPacketWeights);
+      weights.x = tag;
+      if ((own & 1U) != 0) weights.y = v.y;
+      if ((own & 2U) != 0) weights.z = v.z;
+      if ((own & 4U) != 0) weights.w = v.w;
+    }
+    if (weights.x == tag) store_packet(to + at, weights);
+  }
+  // Pairs with the loads of LaneView, by way of the count.
+  if (lane == 0) {
+    store_packet(to + layout.answer(bank, token), make_uint4(tag, routes, signature, rows));
+  }
+}
+
 /// By one warp.
 __device__ __forceinline__ void carry(const FerryArgs& f, uint4 item, int lane) {
   const std::uint32_t what = item.w & 15U;
-  if (what == FerryItem::kTold) {
-    // Pairs with open() of the reader.
+  if (what == FerryItem::kTold || what == FerryItem::kSummed) {
+    std::byte* at = lane_at(f, item, f.rank);
+    if (what == FerryItem::kSummed) {
+      at = f.windows[f.rank] + f.sums[static_cast<int>(item.w >> 4) & 15] + item.y;
+    }
+    // Pairs with open() of the reader, or ask_giver().
     if (lane == 0) {
-      store_release(reinterpret_cast<std::uint64_t*>(lane_at(f, item, f.rank)),
+      store_release(reinterpret_cast<std::uint64_t*>(at),
                     item.x | static_cast<std::uint64_t>(item.z) << 32);
     }
     return;
@@ -119,7 +207,19 @@ __device__ __forceinline__ void carry(const FerryArgs& f, uint4 item, int lane) 
     const auto bank = static_cast<int>(item.y >> FerryItem::kTokenBits);
     const auto token = static_cast<int>(item.y & ((1U << FerryItem::kTokenBits) - 1U));
     if (what == FerryItem::kRow) return carry_row(f, item, source, bank, token, lane);
-    return carry_answer(f, item, source, bank, token, lane);
+    if (what == FerryItem::kSumOfBf16) {
+      return carry_sum<2>(f, item, source, bank, token, DType::bf16, lane);
+    }
+    if (what == FerryItem::kSumOfF16) {
+      return carry_sum<2>(f, item, source, bank, token, DType::f16, lane);
+    }
+    if (what == FerryItem::kSumOfF32) {
+      return carry_sum<4>(f, item, source, bank, token, DType::f32, lane);
+    }
+    std::byte* const to =
+        f.windows[f.rank] +
+        (what == FerryItem::kSumAnswer ? f.sums[source] : f.layout.lane(source));
+    return carry_answer(f, item, source, bank, token, to, lane);
   }
   copy_packets(
       f.host + std::size_t{item.x} * window::kPacketBytes, static_cast<int>(item.z & 0xffffU),

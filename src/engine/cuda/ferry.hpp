@@ -28,6 +28,11 @@ inline constexpr std::uint32_t kFerryPackets = 256;
 ///   kRow: of a dispatch, into this rank's landing; then the tag, as the token's staged word, into the lanes of the ranks
 ///   kAnswer: of a combine, with all its rows and row weights, into this rank's lane; the answer last
 ///   low  := [bank : 5] [token : 27] [tag : 32], packets of a row
+/// With `reduce = node`, in both modes:
+///   kSum: of a combine, added up from what ranks of this node have answered a home: their places in place of `ranks`; into
+///         this rank's host memory, as it goes to that home
+///   kSumAnswer: like kAnswer, from another node's sums into the lane for them
+///   kSummed: a word like kTold, into that lane
 struct alignas(16) FerryItem {
   static constexpr std::uint32_t kPackets = 0;
   static constexpr std::uint32_t kTold = 1;
@@ -35,6 +40,11 @@ struct alignas(16) FerryItem {
   static constexpr std::uint32_t kAnswer = 3;
   /// A one, as a word, into lanes.
   static constexpr std::uint32_t kAccused = 4;
+  static constexpr std::uint32_t kSumOfBf16 = 5;
+  static constexpr std::uint32_t kSumOfF16 = 6;
+  static constexpr std::uint32_t kSumOfF32 = 7;
+  static constexpr std::uint32_t kSumAnswer = 8;
+  static constexpr std::uint32_t kSummed = 9;
   static constexpr int kTokenBits = 27;
   static_assert(kMaxTokens <= 1 << kTokenBits && kBanksMax <= 1 << (32 - kTokenBits));
   /// Beside the packets of a kAnswer: it has a row for each route.
@@ -67,12 +77,18 @@ struct FerryState {
 
 /// One launch.
 struct FerryArgs {
-  const std::byte* host = nullptr;     // This rank's host memory, as its GPU sees it.
+  std::byte* host = nullptr;           // This rank's host memory, as its GPU sees it.
   std::byte* windows[kPeersMax] = {};  // Of the ranks of this node.
   // Throughput mode, by source: where its lane and its rows are in host memory, and its landings in this rank's window.
   std::size_t lanes_in[kPeersMax] = {};
   std::size_t landed[kPeersMax] = {};
   std::size_t landings[kPeersMax] = {};
+  // With `reduce = node`. By home that this rank serves: where in this rank's window its neighbours' answers are, the
+  // first one's, and where in host memory their sums go. By source: where in this rank's window those of its node go.
+  std::size_t partials[kPeersMax] = {};
+  std::size_t lanes_out[kPeersMax] = {};
+  std::size_t sums[kPeersMax] = {};
+  int hidden = 0;
   int rank = 0;
   window::PacketLayout layout;
   const FerryItem* items = nullptr;  // [kFerryBlocks][kFerryRing], in host memory.

@@ -52,15 +52,34 @@ void Ferry::carry_answer(Token token, std::size_t packets, bool row_per_route) {
       FerryItem::kAnswer);
 }
 
+void Ferry::carry_sum(Token token, std::uint32_t tag, DType codec, std::uint16_t places) {
+  const std::uint32_t what = codec == DType::f32   ? FerryItem::kSumOfF32
+                             : codec == DType::f16 ? FerryItem::kSumOfF16
+                                                   : FerryItem::kSumOfBf16;
+  add({tag | place_of(token), std::uint64_t{places} << 16}, token.source, what);
+}
+
+void Ferry::carry_sum_answer(Token token, std::size_t packets) {
+  add({place_of(token), packets}, token.source, FerryItem::kSumAnswer);
+}
+
 std::uint64_t Ferry::place_of(const Token& token) noexcept {
   return std::uint64_t{static_cast<std::uint32_t>(token.bank) << FerryItem::kTokenBits |
                        static_cast<std::uint32_t>(token.token)}
          << 32;
 }
 
-void Ferry::tell(std::size_t to, std::uint64_t word, int source) {
+FerryItem Ferry::word_at(std::size_t to, std::uint64_t word) noexcept {
   constexpr std::uint64_t kHalf = 0xffff'ffff;
-  add({(word & kHalf) | to << 32, word >> 32}, source, FerryItem::kTold);
+  return {(word & kHalf) | to << 32, word >> 32};
+}
+
+void Ferry::tell(std::size_t to, std::uint64_t word, int source) {
+  add(word_at(to, word), source, FerryItem::kTold);
+}
+
+void Ferry::tell_summed(std::size_t to, std::uint64_t epoch, int source) {
+  add(word_at(to, epoch), source, FerryItem::kSummed);
 }
 
 void Ferry::accuse(std::size_t to, std::uint16_t ranks, int source) {

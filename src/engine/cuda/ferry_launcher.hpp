@@ -57,6 +57,12 @@ class Ferry {
   void carry_row(Token token, std::uint32_t tag, std::size_t packets, std::uint16_t ranks);
   /// An answer with its rows, each of so many packets; or a sum of them.
   void carry_answer(Token token, std::size_t packets, bool row_per_route);
+  /// What those at `places` of this node have answered of a token of home `token.source`, added up, into host memory.
+  void carry_sum(Token token, std::uint32_t tag, DType codec, std::uint16_t places);
+  /// Such a sum of the node of `token.source`, from host memory.
+  void carry_sum_answer(Token token, std::size_t packets);
+  /// That no more of them come in an epoch.
+  void tell_summed(std::size_t to, std::uint64_t epoch, int source);
   /// A word into the lane of `source` at this rank.
   void tell(std::size_t to, std::uint64_t word, int source);
   /// A one, as a word, into the lanes of `source` at ranks of this node.
@@ -70,6 +76,7 @@ class Ferry {
 
  private:
   static std::uint64_t place_of(const Token& token) noexcept;
+  static FerryItem word_at(std::size_t to, std::uint64_t word) noexcept;
   void add(FerryItem item, int source, std::uint32_t what);
   bool has_room() const noexcept;
   void push(FerryItem item);

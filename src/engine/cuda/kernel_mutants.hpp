@@ -44,6 +44,8 @@
   EACH(sent_too_early)        /* Throughput: the first part that is there for other nodes is taken for all. */ \
   EACH(said_before_carried)   /* Throughput: what came from another node is said to be there before it is. */ \
   EACH(counts_not_awaited)    /* Throughput: counts of other nodes are taken as soon as their cells are there. */ \
+  EACH(stale_partials_taken)  /* A node's sum takes answers of any operation. */ \
+  EACH(node_not_rounded)      /* The sum of the own node is not rounded as those of others are. */ \
   EACH(refusal_counted)       /* The host is told of rows that a refused dispatch did not bring. */
 // clang-format on
 

@@ -131,18 +131,40 @@ void LanePostings::answers(std::uint64_t epoch) {
 
 void LanePostings::post_answer(int home, std::uint64_t epoch) {
   const window::PacketLayout& layout = view_.layout();
-  const window::RelayLayout& there = site_.layout(home);
   const int bank = view_.bank(epoch);
-  const relay::Postings::Account account{Kind::combine, site_.bank(epoch)};
   const std::size_t from = view_.lanes(site_.rank).out(home);
   const std::size_t to = view_.lanes(home).in(site_.rank);
   const std::size_t cell = layout.cell(CellKind::combine, bank);
   if (!view_.has_cell(from, CellKind::combine, epoch)) return;  // Given up.
+  const bool alone = !view_.by_node(from, bank);
+  postings_.begin(home, site_.layout(home).answer_slot(site_.rank, /*sums=*/false, bank),
+                  {Kind::combine, site_.bank(epoch)}, kHeapRegion);
+  postings_.add(kHeapRegion, from + cell, to + cell, layout.cell_bytes());
+  if (alone) add_answers(from, to, epoch);
+  postings_.end();
+  if (alone) post_answer_rows(home, epoch);
+}
+
+void LanePostings::sums(int home, std::uint64_t epoch, int tokens) {
+  const int bank = view_.bank(epoch);
+  const std::size_t from = view_.lanes(site_.rank).out(home);
+  const std::size_t to = view_.lanes(home).in(site_.rank);
+  postings_.begin(home, site_.layout(home).answer_slot(site_.rank, /*sums=*/true, bank),
+                  {Kind::combine, site_.bank(epoch)}, kHeapRegion);
+  // At least something: of another epoch, if there are no answers.
+  const std::size_t first = view_.layout().answer(bank, 0);
+  if (tokens == 0) postings_.add(kHeapRegion, from + first, to + first, kPacketBytes);
+  if (tokens != 0) add_answers(from, to, epoch);
+  postings_.end();
+  if (tokens != 0) post_answer_rows(home, epoch);
+}
+
+void LanePostings::add_answers(std::size_t from, std::size_t to, std::uint64_t epoch) {
+  const window::PacketLayout& layout = view_.layout();
+  const int bank = view_.bank(epoch);
   const auto put = [&](std::size_t offset, std::size_t bytes) {
     postings_.add(kHeapRegion, from + offset, to + offset, bytes);
   };
-  postings_.begin(home, there.answer_slot(site_.rank, /*sums=*/false, bank), account, kHeapRegion);
-  put(cell, layout.cell_bytes());
   const LaneView::Range answers = view_.tagged(from + layout.answer(bank, 0), kPacketBytes, epoch);
   if (!answers.empty()) {
     put(layout.answer(bank, answers.begin), at(answers.end - answers.begin) * kPacketBytes);
@@ -153,8 +175,15 @@ void LanePostings::post_answer(int home, std::uint64_t epoch) {
     put(layout.row_weight(bank, weights.begin),
         at(weights.end - weights.begin) * layout.weight_bytes());
   }
-  postings_.end();
+}
 
+void LanePostings::post_answer_rows(int home, std::uint64_t epoch) {
+  const window::PacketLayout& layout = view_.layout();
+  const window::RelayLayout& there = site_.layout(home);
+  const int bank = view_.bank(epoch);
+  const relay::Postings::Account account{Kind::combine, site_.bank(epoch)};
+  const std::size_t from = view_.lanes(site_.rank).out(home);
+  const std::size_t to = view_.lanes(home).in(site_.rank);
   for (int group = 0; group * there.group_rows() < view_.slots(); ++group) {
     const int end = std::min(view_.slots(), (group + 1) * there.group_rows());
     bool begun = false;

@@ -25,6 +25,7 @@ LaneTraffic::LaneTraffic(const relay::Site& site, relay::Postings& postings,
       view_(*port_),
       out_(site, postings, view_),
       ferry_(*port_),
+      sums_(site, view_, out_, ferry_),
       arrivals_(site.own().slots()),
       dispatches_(at(site.nodes.ranks()) * at(view_.layout().shape().banks)),
       combines_(dispatches_.size()),
@@ -42,6 +43,9 @@ LaneTraffic::LaneTraffic(const relay::Site& site, relay::Postings& postings,
 LaneTraffic::~LaneTraffic() = default;
 
 bool LaneTraffic::step() {
+  // Before what was published: then that was all. Pairs with the release store in ~Relay.
+  const bool closed =
+      HostAccess::load_acquire(*site_.at<const std::uint64_t>(site_.rank, site_.own().closed())) != 0;
   // Looked at in the opposite order of their publishing: with answers there are their weights, in latency mode.
   const std::uint64_t answers = published(CellKind::combine);
   const std::uint64_t weights = published(CellKind::weights);
@@ -51,7 +55,12 @@ bool LaneTraffic::step() {
   bool any =
       take(CellKind::dispatch, dispatches, [&](std::uint64_t epoch) { out_.dispatch(epoch); });
   any |= take(CellKind::weights, weights, [&](std::uint64_t epoch) { out_.weights(epoch); });
-  any |= take(CellKind::combine, answers, [&](std::uint64_t epoch) { out_.answers(epoch); });
+  any |= take(CellKind::combine, answers, [&](std::uint64_t epoch) {
+    sums_.publish(epoch);
+    out_.answers(epoch);
+  });
+  if (closed) sums_.close();
+  any |= sums_.step();
   any |= tell();
   any |= ferry_.step();
   any |= say_heard();
@@ -126,8 +135,8 @@ void LaneTraffic::chunk(std::uint32_t immediate) {
     case What::rows: take_dispatch_rows(slot.source, slot.stage, slot.group); break;
     case What::answer: take_answer(slot.source, slot.index); break;
     case What::answer_rows: take_answer_rows(slot.source, slot.stage, slot.group); break;
-    case What::sign:
-    case What::sums: break;
+    case What::sums: take_sums(slot.source, slot.index); break;
+    case What::sign: break;
   }
 }
 
@@ -245,9 +254,12 @@ void LaneTraffic::take_answer(int source, int bank) {
     ferry_.carry(in + offset, offset, bytes, own, source);
   };
   pass_on(layout.cell(CellKind::combine, bank), layout.cell_bytes());
-  if (view_.throughput()) {
-    carry_answers_without_rows(source, arrival, bank);
-  } else {
+  arrival.head = true;
+  if (view_.by_node(in, bank)) {
+    if (arrival.sums) take_answers(arrival, source, bank);
+    return end_answer(arrival, source, bank);
+  }
+  if (!view_.throughput()) {
     const LaneView::Range answers =
         view_.tagged(in + layout.answer(bank, 0), kPacketBytes, arrival.epoch);
     if (!answers.empty()) {
@@ -260,7 +272,29 @@ void LaneTraffic::take_answer(int source, int bank) {
               at(weights.end - weights.begin) * layout.weight_bytes());
     }
   }
-  arrival.head = true;
+  take_answers(arrival, source, bank);
+  end_answer(arrival, source, bank);
+}
+
+// Which may come before the cell that says what they are.
+void LaneTraffic::take_sums(int source, int bank) {
+  Arrival& arrival = combines_[at(source) * at(view_.layout().shape().banks) + at(bank)];
+  arrival.sums = true;
+  if (!arrival.head) return;
+  take_answers(arrival, source, bank);
+  end_answer(arrival, source, bank);
+}
+
+// Whether its cell, which has come, says that sums of its node come with it.
+bool LaneTraffic::brings_sums(int source, int bank) const noexcept {
+  return site_.rail_peer(site_.nodes.node_of(source)) == source &&
+         view_.by_node(view_.lanes(site_.rank).in(source), bank);
+}
+
+// What comes in groups, and what has come of it before.
+void LaneTraffic::take_answers(Arrival& arrival, int source, int bank) {
+  const std::size_t in = view_.lanes(site_.rank).in(source);
+  if (view_.throughput() || arrival.sums) carry_answers_without_rows(source, arrival, bank);
   for (int group = 0; group < site_.own().groups(view_.slots()); ++group) {
     const int end = std::min(view_.slots(), (group + 1) * site_.own().group_rows());
     bool awaited = false;
@@ -274,13 +308,12 @@ void LaneTraffic::take_answer(int source, int bank) {
       ++arrival.groups_missing;
     }
   }
-  end_answer(arrival, source, bank);
 }
 
 void LaneTraffic::take_answer_rows(int source, int bank, int group) {
   Arrival& arrival = combines_[at(source) * at(view_.layout().shape().banks) + at(bank)];
   arrival.groups[at(group)] = 1;
-  if (!arrival.head) return;
+  if (!arrival.head || (brings_sums(source, bank) && !arrival.sums)) return;
   carry_answer_rows(source, arrival, bank, group);
   --arrival.groups_missing;
   end_answer(arrival, source, bank);
@@ -290,7 +323,7 @@ void LaneTraffic::carry_answer_rows(int source, const Arrival& arrival, int bank
   const window::PacketLayout& layout = view_.layout();
   const std::size_t in = view_.lanes(site_.rank).in(source);
   const int end = std::min(view_.slots(), (group + 1) * site_.own().group_rows());
-  if (view_.throughput()) {
+  if (view_.throughput() || arrival.sums) {
     const int each = layout.shape().combine_rows_per_token;
     for (int token = group * site_.own().group_rows() / each; token * each < end; ++token) {
       if (has_come(in, arrival, token)) carry_answer(source, bank, token);
@@ -305,12 +338,12 @@ void LaneTraffic::carry_answer_rows(int source, const Arrival& arrival, int bank
   }
 }
 
-// In throughput mode an answer comes last of what belongs to it.
+// In throughput mode, and of sums, an answer comes last of what belongs to it.
 void LaneTraffic::carry_answer(int source, int bank, int token) {
   const std::size_t in = view_.lanes(site_.rank).in(source);
-  ferry_.carry_answer({source, bank, token},
-                      view_.record_bytes(in, CellKind::combine, bank) / kPacketBytes,
-                      view_.row_per_route(in, bank));
+  const std::size_t packets = view_.record_bytes(in, CellKind::combine, bank) / kPacketBytes;
+  if (view_.by_node(in, bank)) return ferry_.carry_sum_answer({source, bank, token}, packets);
+  ferry_.carry_answer({source, bank, token}, packets, view_.row_per_route(in, bank));
 }
 
 void LaneTraffic::carry_answers_without_rows(int source, const Arrival& arrival, int bank) {
@@ -339,14 +372,15 @@ bool LaneTraffic::has_come(std::size_t in, const Arrival& arrival, int token) co
 // Weights may come after the answers, which say whether any do.
 void LaneTraffic::end_answer(Arrival& arrival, int source, int bank) {
   if (!arrival.head || arrival.groups_missing != 0) return;
+  if (brings_sums(source, bank) && !arrival.sums) return;
   const std::size_t in = view_.lanes(site_.rank).in(source);
   if (!view_.weights_before(in, bank) || arrival.weights) end(arrival, source, Kind::combine);
 }
 
 void LaneTraffic::end(Arrival& arrival, int source, Kind kind) {
-  endings_.push_back({source, kind, arrival.epoch, ferry_.added()});
+  endings_.push_back({source, kind, arrival.epoch, ferry_.added(), arrival.sums});
   arrival.epoch += at(view_.layout().shape().banks);
-  arrival.head = arrival.weights = false;
+  arrival.head = arrival.sums = arrival.weights = false;
   arrival.groups_missing = 0;
   std::fill(arrival.groups.begin(), arrival.groups.end(), std::uint8_t{0});
 }
@@ -356,6 +390,13 @@ bool LaneTraffic::tell() {
   // In the order in which they ended, which within a source and kind is nearly that of the epochs.
   for (; !endings_.empty() && endings_.front().items <= ferry_.carried(); endings_.pop_front()) {
     const Ending& over = endings_.front();
+    if (over.sums) {
+      // Of tokens that nobody there has answered nothing comes: kernels know by this word.
+      ferry_.tell_summed(view_.layout().summed(view_.bank(over.epoch)), over.epoch, over.source);
+      endings_.push_back({over.source, over.kind, over.epoch, ferry_.added(), false});
+      any = true;
+      continue;
+    }
     ended_[at(over.source)][at(static_cast<int>(over.kind))].push_back(over.epoch);
     any = true;
   }
@@ -414,18 +455,6 @@ bool LaneTraffic::tell_kernels(int source, Kind kind) {
   return true;
 }
 
-// By the progress threads of this node, or by this rank's kernels: nothing of it is awaited any more.
-bool LaneTraffic::given_up(int peer) const noexcept {
-  std::uint32_t missing = 0;
-  for (Totals& totals : static_cast<Board*>(port_->board.get())->totals) {
-    // Pairs with the store in add_totals(), which need order nothing.
-    missing |= std::atomic_ref<std::uint32_t>(totals.missing).load(std::memory_order_relaxed);
-  }
-  // Pairs with add_bits in Presence::give_up.
-  return ((missing >> peer) & 1U) != 0 || HostAccess::load_acquire(*site_.at<const std::uint64_t>(
-                                              site_.rank, site_.window.gone(peer))) != 0;
-}
-
 // What this rank's kernels have read, to other nodes: see the class.
 bool LaneTraffic::tell_peers(Kind kind) {
   std::uint64_t read = 0;
@@ -438,7 +467,7 @@ bool LaneTraffic::tell_peers(Kind kind) {
                               view_.host(own.out(peer) + view_.layout().told(kind)))));
     const bool awaited =
         kind == Kind::combine || site_.nodes.rail_peer(peer, site_.own_node()) == site_.rank;
-    const bool gone = given_up(peer);
+    const bool gone = given_up(site_, view_, peer);
     // The peer waits for nothing any more. Pairs with the load in Presence::tell_accusations.
     auto& accusation = *site_.at<std::uint64_t>(site_.rank, site_.own().accusation(peer));
     if (gone && HostAccess::load_acquire(accusation) == 0) {

@@ -10,6 +10,7 @@
 
 #include "engine/cuda/ferry_launcher.hpp"
 #include "engine/cuda/lane_postings.hpp"
+#include "engine/cuda/lane_sums.hpp"
 #include "engine/cuda/lane_view.hpp"
 #include "relay/traffic.hpp"
 #include "transport/message.hpp"
@@ -21,7 +22,8 @@ namespace sluice::engine::cuda {
 /// **Dispatch.** To the rail peer of a node: the cell, counts and routes for each rank there (a message), and the rows
 /// in groups, one for each (token, node). The rail peer's ferry carries each to the lanes that it is for, as it comes.
 /// **Combine.** Straight to the rank that it is for: weights that were given, and answers with their cell (a
-/// message each), and rows in groups.
+/// message each), and rows in groups; with `reduce = node` only the cell, and sums of this node from who serves that rank
+/// (LaneSums).
 /// LanePostings is the way out; here are the way in, and what is told in both directions.
 ///
 /// **Why nothing is overwritten before it is read.** A lane here, on its way, and there belongs to one
@@ -41,18 +43,20 @@ class LaneTraffic final : public relay::Traffic {
   bool step() override;
   void chunk(std::uint32_t immediate) override;
   std::uint64_t posted(protocol::Kind kind) const noexcept override {
-    return taken_[static_cast<std::size_t>(kind == protocol::Kind::dispatch
-                                               ? protocol::CellKind::dispatch
-                                               : protocol::CellKind::combine)];
+    if (kind == protocol::Kind::combine) return sums_.posted();
+    return taken_[static_cast<std::size_t>(protocol::CellKind::dispatch)];
   }
   bool accused(int source, int reader) override;
-  bool idle() const noexcept override { return ferry_.idle() && unheard_.empty(); }
+  bool idle() const noexcept override {
+    return ferry_.idle() && unheard_.empty() && sums_.idle();
+  }
 
  private:
   /// What has come of one operation of a source, in one bank.
   struct Arrival {
     std::uint64_t epoch = 0;  // That is awaited.
     bool head = false;
+    bool sums = false;
     bool weights = false;
     std::vector<std::uint8_t> groups;  // Rows that have come.
     int groups_missing = 0;
@@ -63,6 +67,7 @@ class LaneTraffic final : public relay::Traffic {
     protocol::Kind kind;
     std::uint64_t epoch;
     std::uint64_t items;  // Of the ferry, counted from its first.
+    bool sums;            // Of those it is still to be said that all have come.
   };
 
   /// An accusation that is on its way to who is accused.
@@ -82,6 +87,9 @@ class LaneTraffic final : public relay::Traffic {
   void carry_rows(int source, int bank, int group);
   void take_weights(int source, int bank);
   void take_answer(int source, int bank);
+  void take_sums(int source, int bank);
+  void take_answers(Arrival& arrival, int source, int bank);
+  bool brings_sums(int source, int bank) const noexcept;
   void take_answer_rows(int source, int bank, int group);
   void carry_answer_rows(int source, const Arrival& arrival, int bank, int group);
   void carry_answer(int source, int bank, int token);
@@ -97,7 +105,6 @@ class LaneTraffic final : public relay::Traffic {
   bool tell_kernels(int source, protocol::Kind kind);
   bool tell_peers(protocol::Kind kind);
   bool tell_flushed();
-  bool given_up(int peer) const noexcept;
 
   const relay::Site& site_;
   relay::Postings& postings_;
@@ -105,6 +112,7 @@ class LaneTraffic final : public relay::Traffic {
   const LaneView view_;
   LanePostings out_;
   Ferry ferry_;
+  LaneSums sums_;
   transport::Arrivals arrivals_;
   std::array<std::uint64_t, protocol::kCellKinds> taken_{};
   std::vector<Arrival> dispatches_;  // [R][B]

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "engine/cuda/lane_view.hpp"
 
+#include <atomic>
 #include <cstring>
+
+#include "protocol/host_access.hpp"
 
 namespace sluice::engine::cuda {
 
@@ -83,6 +86,34 @@ bool LaneView::weights_before(std::size_t lane, int bank) const noexcept {
 
 bool LaneView::row_per_route(std::size_t lane, int bank) const noexcept {
   return (form(lane, CellKind::combine, bank) & window::kRowPerRoute) != 0;
+}
+
+bool LaneView::by_node(std::size_t lane, int bank) const noexcept {
+  return (form(lane, CellKind::combine, bank) & window::kByNode) != 0;
+}
+
+std::uint32_t LaneView::codec(std::size_t lane, int bank) const noexcept {
+  return (form(lane, CellKind::combine, bank) & window::kFormCodec) >> window::kFormCodecShift;
+}
+
+int LaneView::answered_tokens(std::size_t lane, int bank) const noexcept {
+  return static_cast<int>(packet(lane + layout().cell(CellKind::combine, bank))[3]);
+}
+
+std::uint32_t LaneView::missing() const noexcept {
+  std::uint32_t missing = 0;
+  for (Totals& totals : static_cast<Board*>(port_.board.get())->totals) {
+    // Pairs with the store in add_totals(), which need order nothing.
+    missing |= std::atomic_ref<std::uint32_t>(totals.missing).load(std::memory_order_relaxed);
+  }
+  return missing;
+}
+
+bool given_up(const relay::Site& site, const LaneView& view, int peer) noexcept {
+  // Pairs with add_bits in Presence::give_up.
+  return ((view.missing() >> peer) & 1U) != 0 ||
+         protocol::HostAccess::load_acquire(
+             *site.at<const std::uint64_t>(site.rank, site.window.gone(peer))) != 0;
 }
 
 bool LaneView::has_row(std::size_t lane, std::uint64_t epoch, int slot) const noexcept {

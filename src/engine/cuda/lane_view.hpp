@@ -7,8 +7,13 @@
 
 #include "engine/cuda/ferry_launcher.hpp"
 #include "protocol/signals.hpp"
+#include "relay/site.hpp"
 
 namespace sluice::engine::cuda {
+
+class LaneView;
+/// By the progress threads of this node, or by this rank's kernels: nothing of it is awaited any more.
+bool given_up(const relay::Site& site, const LaneView& view, int peer) noexcept;
 
 /// As an index.
 inline std::size_t at(int value) noexcept {
@@ -66,6 +71,16 @@ class LaneView {
   bool weights_before(std::size_t lane, int bank) const noexcept;
   /// Whether a combine's cell says that every route has a row of its own.
   bool row_per_route(std::size_t lane, int bank) const noexcept;
+  /// Whether a combine's cell says that what goes to other nodes is added up there first.
+  bool by_node(std::size_t lane, int bank) const noexcept;
+  /// Then: the codec of the rows, and up to which token there may be any.
+  std::uint32_t codec(std::size_t lane, int bank) const noexcept;
+  static DType dtype_of(std::int32_t codec) noexcept {
+    return codec == 2 ? DType::f32 : codec == 1 ? DType::f16 : DType::bf16;
+  }
+  int answered_tokens(std::size_t lane, int bank) const noexcept;
+  /// Ranks that this rank's kernels have given up.
+  std::uint32_t missing() const noexcept;
   /// Whether an answer in a lane has a row in this slot.
   bool has_row(std::size_t lane, std::uint64_t epoch, int slot) const noexcept;
 

@@ -53,17 +53,20 @@ std::size_t message_bytes_max(const EngineConfig& config, const window::PacketLa
   return std::max(ranks * head + tokens * sizeof(std::uint32_t), answers) / 3 * 4;
 }
 
-/// Where rows of served ranks land, here and on the GPU.
-void fill_landings(const EngineConfig& config, FerryPort& port) {
+/// Where rows of served ranks land, here and on the GPU, and what goes to them and comes from others.
+void fill_places(const EngineConfig& config, FerryPort& port) {
   const std::vector<int> served = config.nodes.served_by(config.rank);
   for (std::size_t i = 0; i < served.size(); ++i) {
     const auto source = static_cast<std::size_t>(served[i]);
     port.args.landed[source] = port.lanes[static_cast<std::size_t>(config.rank)].landing(served[i]);
     port.args.landings[source] = port.layout.landings(static_cast<int>(i));
+    port.args.partials[source] = port.layout.partial(static_cast<int>(i), 0);
+    port.args.lanes_out[source] = port.lanes[static_cast<std::size_t>(config.rank)].out(served[i]);
   }
   for (int source = 0; source < config.ranks; ++source) {
     if (config.nodes.together(source, config.rank)) continue;
     port.args.lanes_in[source] = port.lanes[static_cast<std::size_t>(config.rank)].in(source);
+    port.args.sums[source] = port.layout.sum(config.nodes.node_of(source));
   }
 }
 
@@ -88,7 +91,7 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
   Status status =
       cuda_status(cudaHostGetDevicePointer(&seen, port.host, 0), "mapping pinned memory");
   if (!status.ok()) return status;
-  port.args.host = static_cast<const std::byte*>(seen);
+  port.args.host = static_cast<std::byte*>(seen);
   // Before work that waits: a GPU that is full of it lets a stream of higher priority in first.
   int least = 0;
   int greatest = 0;
@@ -109,10 +112,11 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
   if (!status.ok()) return status;
 
   FerryArgs& args = port.args;
-  if (config.throughput()) fill_landings(config, port);
+  fill_places(config, port);
   for (const int rank : config.nodes.ranks_of(config.nodes.node_of(config.rank))) {
     args.windows[rank] = (*resources.windows)[static_cast<std::size_t>(rank)].base();
   }
+  args.hidden = config.shape.hidden;
   args.rank = config.rank;
   args.layout = port.layout;
   args.state = static_cast<FerryState*>(port.state.get());
@@ -134,7 +138,7 @@ void fill_desk(const EngineConfig& config, const FerryPort& port, std::chrono::n
     desk.stages[source] = port.args.windows[server] + port.layout.landings(static_cast<int>(place));
   }
   const window::HostLanes& own = port.lanes[static_cast<std::size_t>(config.rank)];
-  auto* const host = const_cast<std::byte*>(port.args.host);
+  std::byte* const host = port.args.host;
   desk.host_stages = host + own.stage();
   desk.host_targets = reinterpret_cast<std::uint32_t*>(host + own.targets(0));
   // It is settled after two patiences at most (docs/relay.md, "Leases").
@@ -146,7 +150,7 @@ void fill_geometry(const EngineConfig& config, const FerryPort& port,
                    std::chrono::nanoseconds patience, Resources& resources) {
   Geometry& g = resources.geometry;
   const routing::NodeMap& nodes = config.nodes;
-  auto* const host = const_cast<std::byte*>(port.args.host);
+  std::byte* const host = port.args.host;
   const window::HostLanes& own = port.lanes[static_cast<std::size_t>(config.rank)];
   for (int peer = 0; peer < config.ranks; ++peer) {
     const int rail = nodes.rail_peer(config.rank, nodes.node_of(peer));

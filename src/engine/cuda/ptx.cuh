@@ -95,6 +95,11 @@ __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* at) {
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
   return value;
 }
+__device__ __forceinline__ std::uint64_t load_acquire(const std::uint64_t* at) {
+  std::uint64_t value = 0;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(at) : "memory");
+  return value;
+}
 __device__ __forceinline__ void store_release(std::uint32_t* at, std::uint32_t value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }

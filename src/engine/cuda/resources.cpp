@@ -96,6 +96,36 @@ Status set_owners(const EngineConfig& config, Resources& resources) {
   return status;
 }
 
+/// After the windows are mapped.
+Status set_nodes(const EngineConfig& config, Resources& resources) {
+  const Geometry& g = resources.geometry;
+  const routing::NodeMap& nodes = config.nodes;
+  NodeTable table;
+  table.nodes = nodes.nodes();
+  for (int node = 0; node < nodes.nodes(); ++node) {
+    const bool own = node == nodes.node_of(config.rank);
+    const int giver = own ? config.rank : nodes.rail_peer(config.rank, node);
+    table.giver[node] = static_cast<std::uint8_t>(giver);
+    for (const int rank : nodes.ranks_of(node)) {
+      table.giver_of[rank] = static_cast<std::uint8_t>(own ? rank : giver);
+      table.from[rank] = g.window + (own ? g.layout.lane(rank) : g.layout.sum(node));
+      if (own) {
+        table.near |= 1U << rank;
+        table.to[rank] = g.lanes[rank];
+        continue;
+      }
+      const int server = nodes.rail_peer(rank, nodes.node_of(config.rank));
+      const std::vector<int> served = nodes.served_by(server);
+      const auto place = std::find(served.begin(), served.end(), rank) - served.begin();
+      table.to[rank] =
+          (*resources.windows)[static_cast<std::size_t>(server)].base() +
+          g.layout.partial(static_cast<int>(place), nodes.place_of(config.rank));
+    }
+  }
+  const DeviceGuard guard(resources.device);
+  return copy_to_device(*resources.pool, &table, 1, resources.nodes);
+}
+
 Status take_desks(const EngineConfig& config, Resources& resources) {
   Desk desk;
   Status status;
@@ -277,6 +307,7 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
       desk.heaps[rank] = resources.heaps[static_cast<std::size_t>(rank)].base();
     }
   }
+  if (status = set_nodes(config, resources); !status.ok()) return status;
   g.state = static_cast<State*>(resources.state.get());
   g.board = static_cast<Board*>(resources.board.get());
   for (int peer = 0; peer < config.ranks; ++peer) g.board->falls_with[peer] = 1U << peer;

@@ -11,19 +11,28 @@ namespace sluice::engine::cuda {
 /// What the peers have announced: lane r knows of rank r.
 class Sources {
  public:
-  __device__ __forceinline__ Sources(const Combine& c, const Desk& desk, int lane)
-      : heap_(desk.heaps[min(lane, c.g.ranks - 1)]), known_(lane >= c.g.ranks) {}
+  /// sums: whether this lane's rank gives those of its node, if it gives any.
+  __device__ __forceinline__ Sources(const Combine& c, const Desk& desk, bool sums, int lane)
+      : heap_(desk.heaps[min(lane, c.g.ranks - 1)]), known_(lane >= c.g.ranks), sums_(sums) {}
 
   /// Once more, if it is not known yet.
   __device__ __forceinline__ void look(const Combine& c, int lane) {
     if (known_) return;
     Arrival arrival;
-    known_ = read_cell(in_at(c.g, lane, c.g.layout.cell(protocol::CellKind::combine, c.bank)),
-                       c.tag, c.signature, arrival);
+    const std::byte* const cell =
+        in_at(c.g, lane, c.g.layout.cell(protocol::CellKind::combine, c.bank));
+    known_ = read_cell(cell, c.tag, c.signature, arrival);
+    if (sums_) {  // Whatever this one does itself.
+      const uint4 form = load_packet(cell + window::kFormPacket * window::kPacketBytes);
+      gives_ = (form.z & window::kByNode) != 0;
+      return;
+    }
     gives_ = arrival.records != 0;
     stride_ = arrival.rows.stride;
     heap_ += arrival.rows.offset;
   }
+  /// Whether it gives sums of its node.
+  __device__ __forceinline__ bool gives_sums() const { return sums_; }
   /// Whether an answer of this lane's rank may be awaited.
   __device__ __forceinline__ bool may_answer() const { return !known_ || gives_; }
   __device__ __forceinline__ bool gives() const { return known_ && gives_; }
@@ -37,25 +46,26 @@ class Sources {
   const std::byte* heap_;  // Then: of the first row.
   std::uint32_t stride_ = 0;
   bool known_;
+  bool sums_;
   bool gives_ = false;
 };
 
 /// The partial sums of a token, of the ranks that have given theirs. Notes in `home` what was answered.
+template <typename Traits>
 struct PartialSums {
   std::uint32_t ranks;
   const std::byte* own;  // Lane r: where that of rank r lies, here or, in place, there.
 
   __device__ __forceinline__ PartialSums(const Combine& c, const Sources& sources, HomeToken& home,
                                          std::uint32_t asked, uint4 answer, int token, int lane) {
-    const Geometry& g = c.g;
     const bool given = ((asked >> lane) & 1U) != 0 && answer.x == c.tag &&
                        answer.z == c.signature && answer.y != 0;
     const std::uint32_t answered = given ? answer.y : 0;
     const std::uint32_t by_owner = __shfl_sync(~0U, answered, home.owner & 31);
     home.answered = lanes_with(home.owner >= 0 && ((by_owner >> lane) & 1U) != 0);
     ranks = lanes_with(given);
-    own = in_at(g, 0, g.layout.combine_row(c.bank, c.slot(token, 0))) +
-          g.layout.lane(min(lane, g.ranks - 1));
+    own = answer_in<Traits>(c, min(lane, c.g.ranks - 1),
+                            c.g.layout.combine_row(c.bank, c.slot(token, 0)));
     if (given && sources.is_pulled()) own = sources.row(answer.w);
   }
 };
@@ -76,7 +86,8 @@ __device__ __forceinline__ void add_packets(const Combine& c,
 /// Sums a token: the partial sums of its ranks, ascending, piece by piece.
 template <typename Traits>
 __device__ __forceinline__ void sum_ranks(const Combine& c, const HomeToken& home,
-                                          const PartialSums& sums, int token, int steps, int lane) {
+                                          const PartialSums<Traits>& sums, int token, int steps,
+                                          int lane) {
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     float sum[Traits::kSpan][kLaneElements] = {};
@@ -94,10 +105,49 @@ __device__ __forceinline__ void sum_ranks(const Combine& c, const HomeToken& hom
   }
 }
 
+/// The same with `reduce = node`: the sums of nodes, ascending, of which this rank forms that of its own.
+template <typename Traits>
+__device__ __forceinline__ void sum_nodes(const Combine& c, const HomeToken& home,
+                                       const PartialSums<Traits>& sums, int token, int steps,
+                                       int lane) {
+  const NodeTable& nodes = *c.a.nodes;
+#pragma unroll 1
+  for (int step = 0; step < steps; ++step) {
+    float sum[Traits::kSpan][kLaneElements] = {};
+    const int element = step * Traits::kStep + lane * kLaneElements;
+    const int byte = within(element, c.g.hidden) * Traits::Output::kElementBytes;
+    const auto add = [&](int giver, float (&to)[Traits::kSpan][kLaneElements]) {
+      typename Traits::Output packets;
+      packets.take(pointer_of(const_cast<std::byte*>(sums.own), giver) + byte, element, c.g.hidden);
+      add_packets<Traits>(c, packets, to);
+    };
+#pragma unroll 1
+    for (int node = 0; node < nodes.nodes; ++node) {
+      const int giver = nodes.giver[node];
+      if (giver != c.g.rank) {
+        if (((sums.ranks >> giver) & 1U) != 0) add(giver, sum);
+        continue;
+      }
+      float own[Traits::kSpan][kLaneElements] = {};
+#pragma unroll 1
+      for (std::uint32_t left = sums.ranks & nodes.near; left != 0; left &= left - 1) {
+        add(__ffs(static_cast<int>(left)) - 1, own);
+      }
+      round_node<Traits>(c.a, own);
+#pragma unroll
+      for (int j = 0; j < Traits::kSpan; ++j) {
+#pragma unroll
+        for (int e = 0; e < kLaneElements; ++e) sum[j][e] = sum[j][e] + own[j][e];
+      }
+    }
+    finish_token<Traits>(c, home, token, step, sum, lane);
+  }
+}
+
 /// The same by way of shared memory.
 template <typename Traits>
 __device__ __forceinline__ void sum_by_ring(const Combine& c, const HomeToken& home,
-                                            const PartialSums& sums, int token, int steps,
+                                            const PartialSums<Traits>& sums, int token, int steps,
                                             SharedAt slots, int lane) {
   RowsFeed<typename Traits::Output> pieces(slots, sums.own, sums.ranks, c.g.hidden, lane);
 #pragma unroll 1
@@ -144,11 +194,12 @@ __device__ __forceinline__ void add_chain(const Combine& c, HomeToken& home, std
 }
 
 /// The weights of rank_major rows, home.
+template <typename Traits>
 __device__ __forceinline__ void bring_weights_home(const Combine& c, const HomeToken& home,
                                                    std::uint32_t ranks, int token, int lane) {
   if (lane >= c.g.top_k) return;
   const int owner = max(home.owner, 0);
-  const uint4 v = load_packet(in_at(c.g, owner, c.g.layout.row_weight(c.bank, token)) +
+  const uint4 v = load_packet(answer_in<Traits>(c, owner, c.g.layout.row_weight(c.bank, token)) +
                               lane / window::kPacketWeights * 16);
   const bool come = home.owner >= 0 && ((ranks >> owner) & 1U) != 0 && v.x == c.tag;
   c.a.weights_home[token * c.a.weights_home_stride[0] + lane * c.a.weights_home_stride[1]] =
@@ -172,12 +223,16 @@ __device__ __forceinline__ int sum_token(const Combine& c, const Sources& source
       finish_token<Traits>(c, home, token, step, sum, lane);
     }
   } else {
-    const PartialSums sums(c, sources, home, ranks, answer, token, lane);
-    add(sums, steps);
+    const PartialSums<Traits> sums(c, sources, home, ranks, answer, token, lane);
+    if (!Traits::kCommon && c.a.nodes != nullptr) {
+      if constexpr (!Traits::kCommon) sum_nodes<Traits>(c, home, sums, token, steps, lane);
+    } else {
+      add(sums, steps);
+    }
   }
   if (!Traits::kCommon && c.a.weights_home != nullptr) {
     const bool come = answer.x == c.tag && answer.z == c.signature;
-    bring_weights_home(c, home, ranks & lanes_with(come), token, lane);
+    bring_weights_home<Traits>(c, home, ranks & lanes_with(come), token, lane);
   }
   return __popc(home.expected & ~home.answered);
 }
@@ -193,7 +248,7 @@ class Summer {
         notes_(*desk.combine_notes),
         slots_(slots),
         by_ring_(by_ring),
-        sources_(c, desk, lane),
+        sources_(c, desk, gives_sums<Traits>(c, lane), lane),
         gone_(((c.block.suspects >> lane) & 1U) != 0),
         lane_(lane),
         queue_(&notes_.next[CombineNotes::kTokens], lane) {}
@@ -212,7 +267,15 @@ class Summer {
     sources_.look(c_, lane_);
     // Pairs with Answers::post() of the peer.
     if (lane_ < c_.g.ranks) {
-      answer_ = load_packet_acquire(in_at(c_.g, lane_, c_.g.layout.answer(c_.bank, token_)));
+      answer_ =
+          load_packet_acquire(answer_in<Traits>(c_, lane_, c_.g.layout.answer(c_.bank, token_)));
+      if constexpr (!Traits::kCommon) {
+        if (sources_.gives_sums() && !summed_ && answer_.x != c_.tag) {
+          const Given given = ask_giver<kFormWordOfThroughput>(c_, lane_, token_);
+          answer_ = given.answer;
+          summed_ = given.none && sources_.gives();
+        }
+      }
     }
   }
   /// Whether all that the token needs was there when it was asked for, or will not come.
@@ -238,11 +301,12 @@ class Summer {
     __syncwarp();  // What came before the answers is seen by this warp.
     std::uint32_t ranks = 0;
     HomeToken home = token_of(c_, expert_, ranks);
+    ask_givers<Traits>(c_, home, ranks);
     if (lacks(ranks)) atomicOr(&notes_.missing, 1U << lane_);
     ranks &= lanes_with(sources_.gives());
     const int token = token_;
     ask_next();
-    const auto add = [&](const PartialSums& sums, int steps) {
+    const auto add = [&](const PartialSums<Traits>& sums, int steps) {
       if (by_ring_) {
         sum_by_ring<Traits>(c_, home, sums, token, steps, slots_, lane_);
       } else {
@@ -263,13 +327,14 @@ class Summer {
   /// The ranks that the token went to.
   __device__ __forceinline__ std::uint32_t asked_ranks() const {
     std::uint32_t ranks = 0;
-    (void)token_of(c_, expert_, ranks);
+    HomeToken home = token_of(c_, expert_, ranks);
+    ask_givers<Traits>(c_, home, ranks);
     return ranks;
   }
   /// Of a rank, by its lane.
   __device__ __forceinline__ bool lacks(std::uint32_t ranks) const {
     return ((ranks >> lane_) & 1U) != 0 && sources_.may_answer() &&
-           (answer_.x != c_.tag || !sources_.gives());
+           ((answer_.x != c_.tag && !summed_) || !sources_.gives());
   }
   /// Asks for the experts of the token after this one.
   __device__ __forceinline__ void ask_next() {
@@ -299,6 +364,7 @@ class Summer {
   int next_ = -1;    // The token after it.
   int next_expert_ = -1;
   uint4 answer_{};  // Of this lane's rank.
+  bool summed_ = false;  // Of its node nothing more comes.
   int lost_ = 0;
 };
 
@@ -311,7 +377,7 @@ __device__ __noinline__ void sum_again(const CombineArgs* args, const Desk* desk
   const Call call(a, *desk);
   const Combine c = combine_of(a, call, *block, block->received);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  Sources sources(c, *desk, lane);
+  Sources sources(c, *desk, gives_sums<Traits>(c, lane), lane);
   sources.look(c, lane);
   if (threadIdx.x == 0) desk->combine_notes->lost_routes = 0;
   fence_system();
@@ -321,14 +387,15 @@ __device__ __noinline__ void sum_again(const CombineArgs* args, const Desk* desk
   for (int token = static_cast<int>(threadIdx.x / 32); token < a.tokens; token += kBlockWarps) {
     std::uint32_t ranks = 0;
     HomeToken home = read_token(c, token, lane, ranks);
+    ask_givers<Traits>(c, home, ranks);
     ranks &= given;
     const bool asked = ((ranks >> lane) & 1U) != 0;
     const uint4 answer =
-        load_packet(in_at(c.g, asked ? lane : c.g.rank, c.g.layout.answer(c.bank, token)));
+        load_packet(answer_in<Traits>(c, asked ? lane : c.g.rank, c.g.layout.answer(c.bank, token)));
     fence_system();
     __syncwarp();
     lost += sum_token<Traits>(c, sources, home, ranks, answer, token, lane,
-                              [&](const PartialSums& sums, int steps) {
+                              [&](const PartialSums<Traits>& sums, int steps) {
                                 sum_ranks<Traits>(c, home, sums, token, steps, lane);
                               });
   }
@@ -350,7 +417,7 @@ __device__ __forceinline__ void end_receive(const CombineArgs& a, const Desk& de
   __shared__ std::uint32_t others;
   if (seat.warp == 0) {
     // Of whom nothing was pulled may accuse: what it pushed stays as it is.
-    Sources sources(c, desk, lane);
+    Sources sources(c, desk, gives_sums<Traits>(c, lane), lane);
     if (sums && !Traits::kSingle) sources.look(c, lane);
     const std::uint32_t accused =
         lanes_with(sources.is_pulled() && lane != g.rank && is_accused(g, lane));

@@ -72,7 +72,9 @@ __device__ __forceinline__ void announce(const Combine& c, const Call& call, Com
   std::uint32_t form = static_cast<std::uint32_t>(row_bytes) / window::kPacketBytes;
   if (Traits::kSingle) form |= window::kRowPerRoute;
   if (weights) form |= window::kWeightsBefore;
+  if (!Traits::kCommon) form |= form_by_node(c.a);
   std::uint32_t word = cell_word::kRefused;
+  std::uint32_t tokens = 0;
   if (call.usable && lane < g.ranks) {
     word = cell_word::kNothing;
     if (c.handle.header()->accepted.contains(lane)) {
@@ -83,9 +85,13 @@ __device__ __forceinline__ void announce(const Combine& c, const Call& call, Com
         if (c.a.row_weights != nullptr) each += g.layout.weight_packets() * 16;
         count_bytes(g, protocol::Kind::combine, std::int64_t{word} * each + 16);
       }
+      if (gives_sums<Traits>(c, lane)) {  // As one of its node: not by itself.
+        word = cell_word::kNothing;
+        tokens = answered_tokens(c.handle, lane);
+      }
     }
   }
-  publish(g, protocol::CellKind::combine, c.bank, c.tag, word, c.signature, 0, call.own, form,
+  publish(g, protocol::CellKind::combine, c.bank, c.tag, word, c.signature, tokens, call.own, form,
           c.block.suspects, lane);
   if constexpr (kCounts<Traits>) {
     __syncwarp();
@@ -149,12 +155,13 @@ class Answers {
     return count_ >= a.answers_at_once;
   }
   /// The stores of this warp come before the answers, and what it has awaited. Pairs with Summer::ask() of home.
+  template <typename Traits>
   __device__ __forceinline__ void post(const Combine& c, int lane) {
     __syncwarp();
     if (lane < count_) {
       fence_system();
-      answer_.store(c, static_cast<int>(place_ >> kTokenBits),
-                    static_cast<int>(place_ & ((1U << kTokenBits) - 1U)));
+      answer_.store<Traits>(c, static_cast<int>(place_ >> kTokenBits),
+                            static_cast<int>(place_ & ((1U << kTokenBits) - 1U)));
     }
     count_ = 0;
   }
@@ -220,7 +227,7 @@ class Sender {
   __device__ __forceinline__ void settle() {
     if (!answers_.are_none()) {
       if (copies_ && !mutant(KernelMutant::answered_too_early)) await_groups();
-      answers_.post(c_, lane_);
+      answers_.template post<Traits>(c_, lane_);
     }
     if constexpr (kCounts<Traits>) count();
   }
@@ -290,7 +297,7 @@ class Sender {
         }
       }
     }
-    if (!Traits::kCommon && a.row_weights != nullptr) send_row_weights(c_, record, lane_);
+    if (!Traits::kCommon && a.row_weights != nullptr) send_row_weights<Traits>(c_, record, lane_);
     if (answers_.are_due(a)) settle();  // If they are still: a record without rows.
     answers_.note(record, answer, lane_);
   }
@@ -322,7 +329,8 @@ class Sender {
     const int row = __shfl_sync(~0U, record.row, __ffs(static_cast<int>(rows)) - 1);
     const std::byte* const from = row_at(c_.a.y, row);
     std::byte* const to =
-        out_at(c_.g, record.home, c_.g.layout.combine_row(c_.bank, c_.slot(record.token, 0)));
+        answer_out<Traits>(c_, record.home,
+                           c_.g.layout.combine_row(c_.bank, c_.slot(record.token, 0)));
     constexpr int kPiece = PairRing::kSlotBytes;
     const int bytes = c_.g.hidden * Traits::kInput;
 #pragma unroll 1
@@ -355,7 +363,7 @@ class Sender {
       for (int index = first; index < min(first + 32, records_); ++index) {
         Record record = read(index);
         record.row = min(record.row, c_.a.y_last_row);
-        if (is_sent(c_, record)) send_row_weights(c_, record, lane_);
+        if (is_sent(c_, record)) send_row_weights<Traits>(c_, record, lane_);
       }
     }
     __syncwarp();
@@ -372,7 +380,7 @@ class Sender {
       answer.routes |= 1U << k;
       answer.rows = static_cast<std::uint32_t>(row);  // The same of all.
     }
-    if (is_sent(c_, record)) answer.store(c_, record.home, record.token);
+    if (is_sent(c_, record)) answer.store<Traits>(c_, record.home, record.token);
   }
 
   const Combine& c_;
