@@ -79,7 +79,12 @@ NetworkMeter::NetworkMeter(std::unique_ptr<RawNetwork> raw, const Case& bench_ca
 
 Result<std::unique_ptr<NetworkMeter>> NetworkMeter::open(World& world, const Case& bench_case,
                                                          Place& place) {
-  Result<std::unique_ptr<RawNetwork>> raw = RawNetwork::open(*world.group(), bench_case.deadline_s);
+  // Of the longer one, a combine's.
+  const std::uint64_t bytes =
+      static_cast<std::uint64_t>(bench_case.tokens) *
+      codec::row_bytes({bench_case.combine_codec, ScaleForm::f32, 128}, bench_case.hidden);
+  Result<std::unique_ptr<RawNetwork>> raw =
+      RawNetwork::open(*world.group(), bytes, bench_case.deadline_s);
   if (!raw) return raw.status();
   std::unique_ptr<NetworkMeter> meter(new NetworkMeter(std::move(raw).value(), bench_case));
   if (Status status = meter->look_around(world); !status) return status;

@@ -21,20 +21,26 @@ using transport::Chunk;
 using transport::Event;
 using transport::Posted;
 
-/// Chunks from which a rank puts, and into which every node's ranks put, in a circle: 8 MiB of those that
-/// the relay uses over libfabric, more than most processors keep close by.
-constexpr std::uint64_t kAreaChunks = 16;
+/// From which a rank puts, and into which every node's ranks put, in a circle: at least more than most processors keep close
+/// by; at most what is far more than any does.
+constexpr std::uint64_t kAreaBytesMin = 8 << 20;
+constexpr std::uint64_t kAreaBytesMax = 64 << 20;
 /// Chunks to one peer before the next one's turn, as in the relay.
 constexpr int kTurn = 4;
 constexpr transport::Region kRegion = 0;
 
 }  // namespace
 
-RawNetwork::RawNetwork(bootstrap::Group& group, double deadline_s)
-    : group_(group), deadline_s_(deadline_s), took_(static_cast<std::size_t>(group.size())) {}
+RawNetwork::RawNetwork(bootstrap::Group& group, std::uint64_t bytes, double deadline_s)
+    : group_(group),
+      deadline_s_(deadline_s),
+      area_bytes_(std::clamp(bytes, kAreaBytesMin, kAreaBytesMax)),
+      places_(static_cast<std::size_t>(group.size())),
+      took_(places_.size()) {}
 
-Result<std::unique_ptr<RawNetwork>> RawNetwork::open(bootstrap::Group& group, double deadline_s) {
-  std::unique_ptr<RawNetwork> network(new RawNetwork(group, deadline_s));
+Result<std::unique_ptr<RawNetwork>> RawNetwork::open(bootstrap::Group& group, std::uint64_t bytes,
+                                                     double deadline_s) {
+  std::unique_ptr<RawNetwork> network(new RawNetwork(group, bytes, deadline_s));
   auto endpoint = bare_endpoint(group, deadline_s, [&](const transport::Traits& traits) {
     return network->make_memory(traits);
   });
@@ -46,7 +52,8 @@ Result<std::unique_ptr<RawNetwork>> RawNetwork::open(bootstrap::Group& group, do
 Result<std::span<std::byte>> RawNetwork::make_memory(const transport::Traits& traits) {
   chunk_bytes_ = relay::chunk_bytes(group_.network()->relay, traits);
   const std::uint64_t areas = static_cast<std::uint64_t>(nodes().nodes()) + 1;
-  Result<Buffer> memory = Buffer::make(areas * kAreaChunks * chunk_bytes_, Buffer::Pages::huge);
+  area_bytes_ = (area_bytes_ + chunk_bytes_ - 1) / chunk_bytes_ * chunk_bytes_;
+  Result<Buffer> memory = Buffer::make(areas * area_bytes_, Buffer::Pages::huge);
   if (!memory) return memory.status();
   memory_ = std::move(memory).value();
   std::memset(memory_.data(), 1, memory_.bytes());  // Pages are taken before the clock runs.
@@ -54,13 +61,12 @@ Result<std::span<std::byte>> RawNetwork::make_memory(const transport::Traits& tr
 }
 
 Result<std::uint64_t> RawNetwork::put(int peer, std::uint64_t bytes, std::uint64_t done) {
-  const std::uint64_t area = kAreaChunks * chunk_bytes_;
   const auto own_node = static_cast<std::uint64_t>(nodes().node_of(group_.rank()));
   Chunk chunk;
   chunk.peer = peer;
   chunk.from = chunk.to = kRegion;
-  chunk.from_offset = done % area;
-  chunk.to_offset = (own_node + 1) * area + done % area;
+  chunk.from_offset = place_of(peer);
+  chunk.to_offset = (own_node + 1) * area_bytes_ + place_of(peer);
   chunk.bytes = static_cast<std::uint32_t>(std::min(bytes - done, chunk_bytes_));
   chunk.immediate = static_cast<std::uint32_t>(group_.rank());
   switch (endpoint_->put(chunk)) {
@@ -130,6 +136,7 @@ Status RawNetwork::exchange(std::span<const std::uint64_t> bytes, int expected) 
         if (!more) return more.status();
         if (*more == 0) break;
         put_already += *more;
+        place_of(peer) = (place_of(peer) + chunk_bytes_) % area_bytes_;
         any = true;
       }
       left |= put_already < all;

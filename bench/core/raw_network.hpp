@@ -18,8 +18,10 @@ namespace sluice::bench {
 /// ranks busy.
 class RawNetwork {
  public:
-  /// Collective. The group has several nodes. No call waits for longer than `deadline_s`.
-  static Result<std::unique_ptr<RawNetwork>> open(bootstrap::Group& group, double deadline_s);
+  /// Collective. The group has several nodes. No call waits for longer than `deadline_s`. `bytes`: about as many as an
+  /// operation puts to another rank; puts go round in as many, or 8 to 64 MiB, so that they meet memory as an operation does.
+  static Result<std::unique_ptr<RawNetwork>> open(bootstrap::Group& group, std::uint64_t bytes,
+                                                  double deadline_s);
 
   const transport::Traits& traits() const noexcept { return endpoint_->traits(); }
   /// Of the relay: longer pieces are put in several chunks.
@@ -40,11 +42,12 @@ class RawNetwork {
   Status poll();
 
  private:
-  RawNetwork(bootstrap::Group& group, double deadline_s);
+  RawNetwork(bootstrap::Group& group, std::uint64_t bytes, double deadline_s);
 
   Result<std::span<std::byte>> make_memory(const transport::Traits& traits);
   /// The next chunk of a piece of `bytes`, of which `done` are put already. 0: not now.
   Result<std::uint64_t> put(int peer, std::uint64_t bytes, std::uint64_t done);
+  std::uint64_t& place_of(int peer) { return places_[static_cast<std::size_t>(peer)]; }
   Status put_whole(int peer, std::uint64_t bytes);
   /// Whether anything has happened.
   Result<bool> look();
@@ -57,6 +60,8 @@ class RawNetwork {
   Buffer memory_;  // Used by the endpoint: destroyed after it.
   std::unique_ptr<transport::Endpoint> endpoint_;
   std::uint64_t chunk_bytes_ = 0;
+  std::uint64_t area_bytes_;           // Whole chunks.
+  std::vector<std::uint64_t> places_;  // [R]: from and to where the next chunk goes.
   std::int64_t on_their_way_ = 0;  // Own chunks whose memory is still read.
   std::int64_t arrived_ = 0;       // Chunks that nobody has waited for yet.
   std::vector<int> took_;          // [R], of one poll

@@ -137,12 +137,7 @@ window::PacketShape packet_shape(const engine::EngineConfig& config) {
     packets.banks = config.options.in_flight / 2 * 2 + 1;
     packets.cell_tokens = 0;
     packets.stages = packets.banks;
-  }
-  if (config.nodes.several()) {
-    packets.nodes = config.nodes.nodes();
     for (int rank = 0; rank < config.ranks; ++rank) {
-      const std::size_t neighbours = config.nodes.ranks_of(config.nodes.node_of(rank)).size();
-      packets.neighbours = std::max(packets.neighbours, static_cast<int>(neighbours));
       packets.served =
           std::max(packets.served, static_cast<int>(config.nodes.served_by(rank).size()));
     }

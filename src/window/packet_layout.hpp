@@ -11,8 +11,7 @@
 /// The bytes of one rank's window where arrival is carried by the data, one source for host and
 /// device: every 16-byte packet says by itself whether it has come.
 ///
-///   window        := lane[R] stage[Bs] landing[served][Bs] partial[served][neighbours] sum[nodes]
-///                    (lane j: written by rank j only)
+///   window        := lane[R] stage[Bs] landing[served][Bs]    (lane j: written by rank j only)
 ///   lane          := told[2] (with an accusation) cell[kinds][B] dispatch_bank[B] combine_bank[B]
 ///                    (dispatch_row[S])[B]
 ///   cell          := packet[P]
@@ -20,14 +19,13 @@
 ///   combine_bank  := weight[S][W] answer[S] row_weight[S][W] combine_row[C]
 ///   stage         := dispatch_row[S]                          (written by its owner, read by all)
 ///   landing       := dispatch_row[S]                          (of a rank of another node, for all of this one)
-///   partial, sum  := combine_bank[B]                          (reduce = node: for a home of another node; from there)
-///
+/// Behind it, where nodes are added up: SumLanes.
 /// S = slot_tokens, C = S, times K if `single` may be used, W = ceil(K / 3), L' = the most experts of
 /// a rank, P: see cell_packets(). Bs = S' = 0 in latency mode, else B and S, and then there are no dispatch_rows in
 /// lanes. Slots are numbered by tokens: of the source in dispatch, of home in
 /// combine. So a record's place needs nothing but its token, and a cell says which tokens come.
 ///
-/// Rows are poisoned, but for those of partials and sums, and where there are stages: an empty packet's last word is kPoison, which no codec emits; who reads a
+/// Rows are poisoned: an empty packet's last word is kPoison, which no codec emits; who reads a
 /// packet empties it again. All other packets carry the tag of their operation's epoch in their
 /// first word and are never emptied.
 namespace sluice::window {
@@ -88,10 +86,8 @@ struct PacketShape {
   std::size_t combine_row_bytes = 0;
   int cell_tokens = 0;  // Cells have bits of so many tokens.
   int stages = 0;       // Bs
-  // With several nodes:
-  int served = 0;      // The most ranks of other nodes that one passes on rows of, and answers for its node.
-  int nodes = 0;       // For sums of nodes.
-  int neighbours = 0;  // The most ranks of a node.
+  int served =
+      0;  // The most ranks of other nodes that one passes on rows of, where there are stages.
 };
 
 /// Packets with the scales of one unit, `group` elements to a scale of `scale_bytes`.
@@ -158,11 +154,7 @@ class PacketLayout {
     weight_row_ = narrow(weights);
     stages_ = round_up(wide(shape.ranks) * lane, kPageBytes);
     stage_ = slots * dispatch_row;
-    partials_ =
-        round_up(stages_ + wide(1 + shape.served) * wide(shape.stages) * stage_, kPageBytes);
-    answers_bytes_ = wide(shape.banks) * combine_bank;
-    sums_ = partials_ + wide(shape.served) * wide(shape.neighbours) * answers_bytes_;
-    bytes_ = round_up(sums_ + wide(shape.nodes) * answers_bytes_, kPageBytes);
+    bytes_ = round_up(stages_ + wide(1 + shape.served) * wide(shape.stages) * stage_, kPageBytes);
   }
 
   /// Whether the offsets can be represented.
@@ -192,18 +184,6 @@ class PacketLayout {
   constexpr std::size_t landings(int place) const noexcept {
     return stages_ + wide(1 + place) * stages_bytes();
   }
-  // Offsets from the window's base of lanes that have nothing before what belongs to combine: as if they had, so that
-  // offsets from a lane's base hold. Of the `place`-th home that its owner serves, from its `neighbour`-th neighbour; what
-  // comes from a node.
-  constexpr std::size_t partial(int place, int neighbour) const noexcept {
-    return partials_ - heads_end_ +
-           (wide(place) * wide(shape_.neighbours) + wide(neighbour)) * answers_bytes_;
-  }
-  constexpr std::size_t sum(int node) const noexcept {
-    return sums_ - heads_end_ + wide(node) * answers_bytes_;
-  }
-  /// From one neighbour's partial sums to the next one's.
-  SLUICE_INLINE constexpr std::size_t partial_stride() const { return answers_bytes_; }
   /// Of all stages.
   constexpr std::size_t stages_bytes() const noexcept { return wide(shape_.stages) * stage_; }
 
@@ -213,6 +193,9 @@ class PacketLayout {
   constexpr std::size_t lane_bytes() const noexcept { return lane_; }
   constexpr std::size_t short_lane_bytes() const noexcept { return dispatch_rows_; }
   constexpr std::size_t head_bytes() const noexcept { return heads_end_; }
+  constexpr std::size_t answers_bytes() const noexcept {
+    return wide(shape_.banks) * combine_bank_;
+  }
   constexpr std::size_t cell_bytes() const noexcept { return cell_; }
   constexpr std::size_t weight_bytes() const noexcept { return weight_row_; }
   constexpr std::size_t combine_row_stride() const noexcept { return combine_row_; }
@@ -289,9 +272,6 @@ class PacketLayout {
   std::uint32_t lane_ = 0;
   std::size_t stages_ = 0;
   std::size_t stage_ = 0;
-  std::size_t partials_ = 0;
-  std::size_t answers_bytes_ = 0;
-  std::size_t sums_ = 0;
   std::size_t bytes_ = 0;
 };
 

@@ -107,7 +107,7 @@ __device__ __forceinline__ void carry_sum(const FerryArgs& f, uint4 item, int ho
   const window::PacketLayout& layout = f.layout;
   const std::byte* const from = f.windows[f.rank] + f.partials[home];
   std::byte* const to = f.host + f.lanes_out[home];
-  const auto part = [&](int place) { return from + place * layout.partial_stride(); };
+  const auto part = [&](int place) { return from + place * f.partial_stride; };
   const std::uint32_t tag = item.x;
   // Lane i: the i-th place.
   const bool asked = lane < kPeersMax && ((item.z >> (16 + lane)) & 1U) != 0;

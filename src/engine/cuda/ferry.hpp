@@ -86,6 +86,7 @@ struct FerryArgs {
   // With `reduce = node`. By home that this rank serves: where in this rank's window its neighbours' answers are, the
   // first one's, and where in host memory their sums go. By source: where in this rank's window those of its node go.
   std::size_t partials[kPeersMax] = {};
+  std::size_t partial_stride = 0;
   std::size_t lanes_out[kPeersMax] = {};
   std::size_t sums[kPeersMax] = {};
   int hidden = 0;

@@ -122,14 +122,15 @@ void LanePostings::weights(std::uint64_t epoch) {
   }
 }
 
-void LanePostings::answers(std::uint64_t epoch) {
+void LanePostings::answers(std::uint64_t epoch, std::uint32_t later) {
   for (int step = 1; step < site_.nodes.ranks(); ++step) {
     const int home = (site_.rank + step) % site_.nodes.ranks();
-    if (!site_.nodes.together(home, site_.rank)) post_answer(home, epoch);
+    if (site_.nodes.together(home, site_.rank) || ((later >> home) & 1U) != 0) continue;
+    answer(home, epoch);
   }
 }
 
-void LanePostings::post_answer(int home, std::uint64_t epoch) {
+void LanePostings::answer(int home, std::uint64_t epoch) {
   const window::PacketLayout& layout = view_.layout();
   const int bank = view_.bank(epoch);
   const std::size_t from = view_.lanes(site_.rank).out(home);

@@ -19,8 +19,10 @@ class LanePostings {
 
   void dispatch(std::uint64_t epoch);
   void weights(std::uint64_t epoch);
-  /// With `reduce = node` the cells alone.
-  void answers(std::uint64_t epoch);
+  /// To all homes but those in `later`. With `reduce = node` the cells alone.
+  void answers(std::uint64_t epoch, std::uint32_t later);
+  /// To one.
+  void answer(int home, std::uint64_t epoch);
   /// What this rank's node answers the home, of the first `tokens` of its tokens.
   void sums(int home, std::uint64_t epoch, int tokens);
 
@@ -28,7 +30,6 @@ class LanePostings {
   std::size_t post_head(int node, std::uint64_t epoch, std::vector<std::uint16_t>& ranks);
   void post_rows(int peer, std::uint64_t epoch, const std::vector<std::uint16_t>& ranks,
                  std::size_t row_bytes);
-  void post_answer(int home, std::uint64_t epoch);
   void add_answers(std::size_t from, std::size_t to, std::uint64_t epoch);
   void post_answer_rows(int home, std::uint64_t epoch);
 

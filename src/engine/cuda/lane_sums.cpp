@@ -3,14 +3,21 @@
 
 #include <algorithm>
 
+#include "base/deadline.hpp"
 #include "protocol/host_access.hpp"
 
 namespace sluice::engine::cuda {
+namespace {
+
+// In a call of few tokens its ranks are nearer to each other than that; in one of many it does not matter.
+constexpr std::int64_t kSoonNs = 100'000;
+
+}  // namespace
 
 using protocol::CellKind;
 using protocol::HostAccess;
 
-void LaneSums::publish(std::uint64_t epoch) {
+std::uint32_t LaneSums::publish(std::uint64_t epoch) {
   const int bank = view_.bank(epoch);
   for (int home = 0; home < site_.nodes.ranks(); ++home) {
     if (site_.nodes.together(home, site_.rank)) continue;
@@ -26,6 +33,12 @@ void LaneSums::publish(std::uint64_t epoch) {
   }
   published_ = epoch;
   say_published(epoch);
+  std::uint32_t later = 0;
+  for (const int home : site_.own().served()) {
+    if (part(site_.rank, home, epoch).by_node != 0) later |= 1U << home;
+  }
+  awaited_.push_back({epoch, later == 0 ? 0 : base::now_ns(), later == 0});
+  return later;
 }
 
 void LaneSums::close() {
@@ -43,9 +56,31 @@ void LaneSums::say_published(std::uint64_t epoch) const {
 
 bool LaneSums::step() {
   bool any = false;
-  while (begun_ < published_ && begin(begun_ + 1)) any = true;
+  while (!awaited_.empty() && begin(awaited_.front())) {
+    begun_ = awaited_.front().epoch;
+    awaited_.pop_front();
+    any = true;
+  }
+  any |= send_cells();
   for (; !summing_.empty() && summing_.front().items <= ferry_.carried(); summing_.pop_front()) {
-    out_.sums(summing_.front().home, summing_.front().epoch, summing_.front().tokens);
+    const Summing& done = summing_.front();
+    if (!done.cell_sent) out_.answer(done.home, done.epoch);
+    out_.sums(done.home, done.epoch, done.tokens);
+    any = true;
+  }
+  return any;
+}
+
+// Cells that sums are not soon to follow: ranks that made another call wait for nothing else, and what they wait for may be what
+// the sums here wait for.
+bool LaneSums::send_cells() {
+  bool any = false;
+  for (Awaited& each : awaited_) {
+    if (each.cells_sent || base::now_ns() - each.since_ns < kSoonNs) continue;
+    each.cells_sent = true;
+    for (const int home : site_.own().served()) {
+      if (part(site_.rank, home, each.epoch).by_node != 0) out_.answer(home, each.epoch);
+    }
     any = true;
   }
   return any;
@@ -67,7 +102,8 @@ bool LaneSums::everyone_published(std::uint64_t epoch) const {
   });
 }
 
-bool LaneSums::begin(std::uint64_t epoch) {
+bool LaneSums::begin(const Awaited& next) {
+  const std::uint64_t epoch = next.epoch;
   const std::vector<int>& served = site_.own().served();
   // Whether sums follow its cells: home expects them by that.
   const bool any = std::any_of(served.begin(), served.end(), [&](int home) {
@@ -75,13 +111,12 @@ bool LaneSums::begin(std::uint64_t epoch) {
   });
   if (any && !everyone_published(epoch)) return false;
   for (const int home : served) {
-    if (part(site_.rank, home, epoch).by_node != 0) add_up(home, epoch);
+    if (part(site_.rank, home, epoch).by_node != 0) add_up(home, epoch, next.cells_sent);
   }
-  begun_ = epoch;
   return true;
 }
 
-void LaneSums::add_up(int home, std::uint64_t epoch) {
+void LaneSums::add_up(int home, std::uint64_t epoch, bool cell_sent) {
   int tokens = 0;
   std::int32_t codec = 0;
   std::uint32_t places = 0;
@@ -101,7 +136,7 @@ void LaneSums::add_up(int home, std::uint64_t epoch) {
     ferry_.carry_sum({home, view_.bank(epoch), token}, window::tag_of(epoch),
                      LaneView::dtype_of(codec), static_cast<std::uint16_t>(places));
   }
-  summing_.push_back({home, epoch, tokens, ferry_.added()});
+  summing_.push_back({home, epoch, tokens, cell_sent, ferry_.added()});
 }
 
 }  // namespace sluice::engine::cuda

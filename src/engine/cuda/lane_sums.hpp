@@ -27,8 +27,9 @@ class LaneSums {
   LaneSums(const relay::Site& site, const LaneView& view, LanePostings& out, Ferry& ferry)
       : site_(site), view_(view), out_(out), ferry_(ferry) {}
 
-  /// This rank's kernels have stored all of an epoch.
-  void publish(std::uint64_t epoch);
+  /// This rank's kernels have stored all of an epoch. Returns the homes whose cells come with its sums: a message less to
+  /// wait for, if the sums come soon.
+  std::uint32_t publish(std::uint64_t epoch);
   /// They will store nothing more.
   void close();
   /// Adds up what is there of the epochs that this rank has published, and posts it; whether anything was.
@@ -48,17 +49,25 @@ class LaneSums {
     std::uint32_t by_node = 0;
   };
   static_assert(sizeof(Part) <= window::kAnswerHeadBytes);
+  /// An epoch whose answers are not all there.
+  struct Awaited {
+    std::uint64_t epoch;
+    std::int64_t since_ns;
+    bool cells_sent;
+  };
   /// Sums for a home that the ferry is forming.
   struct Summing {
     int home;
     std::uint64_t epoch;
     int tokens;
+    bool cell_sent;
     std::uint64_t items;  // Of the ferry, counted from its first.
   };
 
-  bool begin(std::uint64_t epoch);
+  bool begin(const Awaited& next);
+  bool send_cells();
   bool everyone_published(std::uint64_t epoch) const;
-  void add_up(int home, std::uint64_t epoch);
+  void add_up(int home, std::uint64_t epoch, bool cell_sent);
   void say_published(std::uint64_t epoch) const;
   Part& part(int rank, int home, std::uint64_t epoch) const noexcept {
     return *site_.at<Part>(rank, site_.layout(rank).answer(home, site_.bank(epoch)));
@@ -70,6 +79,7 @@ class LaneSums {
   Ferry& ferry_;
   std::uint64_t published_ = 0;
   std::uint64_t begun_ = 0;
+  std::deque<Awaited> awaited_;  // From begun_ + 1 on.
   std::deque<Summing> summing_;
 };
 

@@ -56,8 +56,8 @@ bool LaneTraffic::step() {
       take(CellKind::dispatch, dispatches, [&](std::uint64_t epoch) { out_.dispatch(epoch); });
   any |= take(CellKind::weights, weights, [&](std::uint64_t epoch) { out_.weights(epoch); });
   any |= take(CellKind::combine, answers, [&](std::uint64_t epoch) {
-    sums_.publish(epoch);
-    out_.answers(epoch);
+    const std::uint32_t later = sums_.publish(epoch);
+    out_.answers(epoch, later);
   });
   if (closed) sums_.close();
   any |= sums_.step();

@@ -17,6 +17,7 @@
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
 #include "memory/cuda/pinned_memory.hpp"
+#include "window/sum_lanes.hpp"
 
 namespace sluice::engine::cuda {
 namespace {
@@ -56,17 +57,19 @@ std::size_t message_bytes_max(const EngineConfig& config, const window::PacketLa
 /// Where rows of served ranks land, here and on the GPU, and what goes to them and comes from others.
 void fill_places(const EngineConfig& config, FerryPort& port) {
   const std::vector<int> served = config.nodes.served_by(config.rank);
+  const window::SumLanes sums(port.layout, config.nodes);
+  port.args.partial_stride = sums.partial_stride();
   for (std::size_t i = 0; i < served.size(); ++i) {
     const auto source = static_cast<std::size_t>(served[i]);
     port.args.landed[source] = port.lanes[static_cast<std::size_t>(config.rank)].landing(served[i]);
     port.args.landings[source] = port.layout.landings(static_cast<int>(i));
-    port.args.partials[source] = port.layout.partial(static_cast<int>(i), 0);
+    port.args.partials[source] = sums.partial(static_cast<int>(i), 0);
     port.args.lanes_out[source] = port.lanes[static_cast<std::size_t>(config.rank)].out(served[i]);
   }
   for (int source = 0; source < config.ranks; ++source) {
     if (config.nodes.together(source, config.rank)) continue;
     port.args.lanes_in[source] = port.lanes[static_cast<std::size_t>(config.rank)].in(source);
-    port.args.sums[source] = port.layout.sum(config.nodes.node_of(source));
+    port.args.sums[source] = sums.sum(config.nodes.node_of(source));
   }
 }
 

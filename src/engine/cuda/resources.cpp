@@ -13,6 +13,7 @@
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
 #include "memory/cuda/pinned_memory.hpp"
+#include "window/sum_lanes.hpp"
 
 namespace sluice::engine::cuda {
 namespace {
@@ -96,10 +97,12 @@ Status set_owners(const EngineConfig& config, Resources& resources) {
   return status;
 }
 
-/// After the windows are mapped.
+/// Who answers whom with `reduce = node`, if it makes a difference. After the windows are mapped.
 Status set_nodes(const EngineConfig& config, Resources& resources) {
   const Geometry& g = resources.geometry;
   const routing::NodeMap& nodes = config.nodes;
+  if (!window::SumLanes::needed(nodes)) return {};
+  const window::SumLanes sums(g.layout, nodes);
   NodeTable table;
   table.nodes = nodes.nodes();
   for (int node = 0; node < nodes.nodes(); ++node) {
@@ -108,7 +111,7 @@ Status set_nodes(const EngineConfig& config, Resources& resources) {
     table.giver[node] = static_cast<std::uint8_t>(giver);
     for (const int rank : nodes.ranks_of(node)) {
       table.giver_of[rank] = static_cast<std::uint8_t>(own ? rank : giver);
-      table.from[rank] = g.window + (own ? g.layout.lane(rank) : g.layout.sum(node));
+      table.from[rank] = g.window + (own ? g.layout.lane(rank) : sums.sum(node));
       if (own) {
         table.near |= 1U << rank;
         table.to[rank] = g.lanes[rank];
@@ -117,9 +120,8 @@ Status set_nodes(const EngineConfig& config, Resources& resources) {
       const int server = nodes.rail_peer(rank, nodes.node_of(config.rank));
       const std::vector<int> served = nodes.served_by(server);
       const auto place = std::find(served.begin(), served.end(), rank) - served.begin();
-      table.to[rank] =
-          (*resources.windows)[static_cast<std::size_t>(server)].base() +
-          g.layout.partial(static_cast<int>(place), nodes.place_of(config.rank));
+      table.to[rank] = (*resources.windows)[static_cast<std::size_t>(server)].base() +
+                       sums.partial(static_cast<int>(place), nodes.place_of(config.rank));
     }
   }
   const DeviceGuard guard(resources.device);
@@ -155,7 +157,7 @@ Status prepare(const EngineConfig& config, Resources& resources, DeviceMemory& w
   Result<std::shared_ptr<memory::DevicePool>> pool = memory::DevicePool::create(resources.device);
   if (!pool) return pool.status();
   resources.pool = std::move(pool).value();
-  Result<DeviceMemory> made = DeviceMemory::create(resources.device, layout.bytes(), 0xFF);
+  Result<DeviceMemory> made = DeviceMemory::create(resources.device, window_bytes(config), 0xFF);
   if (!made) return made.status();
   window = std::move(made).value();
   for (int peer = 0; peer < config.ranks; ++peer) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "engine/cuda/sizes.hpp"
 
+#include "window/sum_lanes.hpp"
+
 namespace sluice::engine::cuda {
 namespace {
 
@@ -21,6 +23,11 @@ std::size_t desk_bytes(const EngineConfig& config) {
 
 }  // namespace
 
+std::size_t window_bytes(const EngineConfig& config) {
+  const window::PacketLayout layout(config.packets);
+  return window::SumLanes(layout, config.nodes).window_bytes();
+}
+
 std::size_t evidence_bytes(const EngineConfig& config) {
   return Evidence::bytes(config.local_experts(), config.tokens_max) *
          static_cast<std::size_t>(config.packets.banks * config.ranks);
@@ -28,7 +35,7 @@ std::size_t evidence_bytes(const EngineConfig& config) {
 
 std::vector<SizeEntry> sizes(const EngineConfig& config) {
   std::vector<SizeEntry> all = {
-      {"window", mapped(window::PacketLayout(config.packets).bytes())},
+      {"window", mapped(window_bytes(config))},
       {"state", sizeof(State)},
       {"saved routes", sizeof(SavedRoutes) * static_cast<std::size_t>(config.options.in_flight)},
       {"counters", sizeof(unsigned long long) *

@@ -14,6 +14,8 @@ namespace sluice::engine::cuda {
 /// What create_engine takes of one GPU's memory.
 std::vector<SizeEntry> sizes(const EngineConfig& config);
 
+/// What peers of this node write, and for sums of nodes.
+std::size_t window_bytes(const EngineConfig& config);
 /// Of all banks and sources.
 std::size_t evidence_bytes(const EngineConfig& config);
 
