@@ -62,9 +62,9 @@ class RawNetwork {
   std::uint64_t chunk_bytes_ = 0;
   std::uint64_t area_bytes_;           // Whole chunks.
   std::vector<std::uint64_t> places_;  // [R]: from and to where the next chunk goes.
-  std::int64_t on_their_way_ = 0;  // Own chunks whose memory is still read.
-  std::int64_t arrived_ = 0;       // Chunks that nobody has waited for yet.
-  std::vector<int> took_;          // [R], of one poll
+  std::int64_t on_their_way_ = 0;      // Own chunks whose memory is still read.
+  std::int64_t arrived_ = 0;           // Chunks that nobody has waited for yet.
+  std::vector<int> took_;              // [R], of one poll
 };
 
 }  // namespace sluice::bench

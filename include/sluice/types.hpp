@@ -88,7 +88,7 @@ enum class Mode : std::uint8_t { automatic = 0, latency, throughput };
 enum class Reduce : std::uint8_t {
   rank = 0,  ///< Partial sums per rank, then ranks ascending.
   single,    ///< One fma chain over k: independent of the number of ranks.
-  node,  ///< Partial sums per rank, sums of these per node, then nodes by their lowest rank. cpu.
+  node,      ///< Partial sums per rank, sums of these per node, then nodes by their lowest rank.
 };
 
 /// Where the expert results given to combine live; equal on all ranks.

@@ -85,9 +85,10 @@ class Calls {
   void dispatch() {
     DispatchOptions options;
     options.stream = support::place().stream();
-    received_ = communicator_->dispatch(here({x_.data(), DType::f32, kTokens, kHidden}),
-                                        here({ids_.data(), DType::i32, kTokens, kTopk}),
-                                        here({weights_.data(), DType::f32, kTokens, kTopk}), options);
+    received_ =
+        communicator_->dispatch(here({x_.data(), DType::f32, kTokens, kHidden}),
+                                here({ids_.data(), DType::i32, kTokens, kTopk}),
+                                here({weights_.data(), DType::f32, kTokens, kTopk}), options);
     support::place().finish();
     if (!received_.status.ok()) findings_.add("dispatch: " + received_.status.to_string());
   }
@@ -100,9 +101,9 @@ class Calls {
     CombineOutputs outputs;
     outputs.report = new (report_.data()) Report();
     const auto start = std::chrono::steady_clock::now();
-    const CombineResult result = communicator_->combine(
-        received_.rows, received_.handle, here({out_.data(), DType::f32, kTokens, kHidden}), options,
-        outputs);
+    const CombineResult result =
+        communicator_->combine(received_.rows, received_.handle,
+                               here({out_.data(), DType::f32, kTokens, kHidden}), options, outputs);
     support::place().finish();
     seconds_ = seconds_since(start);
     return {result.status, *outputs.report};

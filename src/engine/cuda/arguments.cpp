@@ -175,13 +175,12 @@ CombineArgs combine_args(const Known& known, const CombineSend& request) {
   args.refused = request.refused;
   args.handle_layout = known.handle_layout;
   args.single = request.reduce == Reduce::single;
-  if (request.reduce == Reduce::node) args.nodes = known.nodes;
+  args.by_node = request.reduce == Reduce::node && known.by_node;
   args.plain_sum = request.plain_sum;
   args.codec = codec::row_dtype({request.codec, ScaleForm::f32, 128});
-  args.signature =
-      hash({static_cast<std::uint64_t>(args.codec), static_cast<std::uint64_t>(request.reduce),
-            args.plain_sum ? 1U : 0U,
-            request.weights.given() ? 1U : 0U, request.row_weights.given() ? 1U : 0U});
+  args.signature = hash({static_cast<std::uint64_t>(args.codec),
+                         static_cast<std::uint64_t>(request.reduce), args.plain_sum ? 1U : 0U,
+                         request.weights.given() ? 1U : 0U, request.row_weights.given() ? 1U : 0U});
   if (request.handle.given()) args.handle = static_cast<const std::byte*>(request.handle.data());
   if (request.refused) return args;
   if (request.y.given()) {

@@ -15,7 +15,7 @@ struct Known {
   const EngineConfig& config;
   const Geometry& geometry;
   const window::HandleLayout& handle_layout;
-  const NodeTable* nodes;
+  bool by_node;  // Whether `reduce = node` makes a difference.
 };
 
 /// What is known when it is sent. Of a call that is refused, no more than peers need.

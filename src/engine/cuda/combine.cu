@@ -370,7 +370,7 @@ bool is_common(const CombineArgs& a) {
          !a.drop && !a.single && !a.plain_sum && a.row_weights == nullptr && a.extras == 0 &&
          a.surviving_weight == nullptr && a.weights_home == nullptr && a.y.slab_rows == 0 &&
          a.y_dtype == DType::bf16 && a.codec == DType::bf16 && a.out_dtype == DType::bf16 &&
-         a.nodes == nullptr && a.geometry.published == nullptr;
+         !a.by_node && a.geometry.published == nullptr;
 }
 
 int launch_combine(const CombineArgs& args, const Launch& launch) {

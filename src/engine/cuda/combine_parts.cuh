@@ -282,17 +282,17 @@ struct Combine {
 template <typename Traits>
 __device__ __forceinline__ std::byte* answer_out(const Combine& c, int home, std::uint32_t offset) {
   if constexpr (!Traits::kCommon) {
-    if (c.a.nodes != nullptr) return c.a.nodes->to[home] + offset;
+    if (c.a.by_node) return c.g.state->nodes.to[home] + offset;
   }
   return out_at(c.g, home, offset);
 }
-/// Where what `giver` brings is. Of any lane: of this rank's own, where there is no such rank.
+/// Where what `giver` brings is.
 template <typename Traits>
 __device__ __forceinline__ std::byte* answer_in(const Combine& c, int giver, std::uint32_t offset) {
   if constexpr (!Traits::kCommon) {
-    if (c.a.nodes != nullptr) return c.a.nodes->from[giver < c.g.ranks ? giver : c.g.rank] + offset;
+    if (c.a.by_node) return c.g.state->nodes.from[giver] + offset;
   }
-  return in_at(c.g, giver < c.g.ranks ? giver : c.g.rank, offset);
+  return in_at(c.g, giver, offset);
 }
 
 /// Of a packet of weights, the one of route `k`.
@@ -373,11 +373,11 @@ __device__ __forceinline__ HomeToken read_token(const Combine& c, int token, int
 
 /// With `reduce = node`: who brings what the ranks in `ranks` answer of a token, instead of these.
 template <typename Traits>
-__device__ __forceinline__ void ask_givers(const Combine& c, HomeToken& home, std::uint32_t& ranks) {
+__device__ __forceinline__ void ask_givers(const Combine& c, HomeToken& home,
+                                           std::uint32_t& ranks) {
   if constexpr (!Traits::kCommon) {
-    const NodeTable* const nodes = c.a.nodes;
-    if (nodes == nullptr) return;
-    if (home.owner >= 0) home.owner = nodes->giver_of[home.owner];
+    if (!c.a.by_node) return;
+    if (home.owner >= 0) home.owner = c.g.state->nodes.giver_of[home.owner];
     ranks = __reduce_or_sync(~0U, home.owner >= 0 ? 1U << home.owner : 0U);
   }
 }
@@ -385,7 +385,7 @@ __device__ __forceinline__ void ask_givers(const Combine& c, HomeToken& home, st
 template <typename Traits>
 __device__ __forceinline__ bool gives_sums(const Combine& c, int giver) {
   if constexpr (Traits::kCommon) return false;
-  return c.a.nodes != nullptr && giver < c.g.ranks && ((c.a.nodes->near >> giver) & 1U) == 0;
+  return c.a.by_node && giver < c.g.ranks && ((c.g.state->nodes.near >> giver) & 1U) == 0;
 }
 /// What that one has said by now: how its answer to a token, { tag, routes, signature, rows }, is, and whether none comes.
 struct Given {
@@ -396,7 +396,7 @@ struct Given {
 template <int kFormWord>
 __device__ __forceinline__ Given ask_giver(const Combine& c, int giver, int token) {
   const Geometry& g = c.g;
-  const std::byte* const from = c.a.nodes->from[giver];
+  const std::byte* const from = c.g.state->nodes.from[giver];
   const std::byte* const at = from + g.layout.answer(c.bank, token);
   Given given{load_packet_acquire(at), false};  // Pairs with carry_answer().
   if (given.answer.x == c.tag) return given;
@@ -407,8 +407,7 @@ __device__ __forceinline__ Given ask_giver(const Combine& c, int giver, int toke
   if (given.none) given.answer = load_packet(at);  // What came before that.
   if (given.none) return given;
   // Or that its own call is another, and it adds up nothing.
-  const std::byte* const cell =
-      in_at(g, giver, g.layout.cell(protocol::CellKind::combine, c.bank));
+  const std::byte* const cell = in_at(g, giver, g.layout.cell(protocol::CellKind::combine, c.bank));
   const uint4 form = load_packet(cell + window::kFormPacket * window::kPacketBytes);
   const std::uint32_t flags = kFormWord == 1 ? form.y : form.z;
   given.none = form.x == c.tag && (flags & window::kByNode) == 0;
@@ -420,7 +419,7 @@ inline constexpr int kFormWordOfThroughput = 2;
 
 /// With `reduce = node`: what a cell's form says of it.
 __device__ __forceinline__ std::uint32_t form_by_node(const CombineArgs& a) {
-  if (a.nodes == nullptr) return 0;
+  if (!a.by_node) return 0;
   const std::uint32_t codec = a.codec == DType::f32 ? 2U : (a.codec == DType::f16 ? 1U : 0U);
   return window::kByNode | codec << window::kFormCodecShift;
 }

@@ -310,8 +310,8 @@ __device__ __forceinline__ Awaited await_node(const Combine& c, int giver, int t
 
 /// Awaits the sum of another node, and adds it. owner: of this lane's route. By one warp.
 template <typename Traits>
-__device__ __forceinline__ void add_node(const Combine& c, int owner, int giver, int token, int step,
-                                         Patience& patience, Sum<Traits>& sum, int lane) {
+__device__ __forceinline__ void add_node(const Combine& c, int owner, int giver, int token,
+                                         int step, Patience& patience, Sum<Traits>& sum, int lane) {
   const Geometry& g = c.g;
   const std::uint32_t answered = await_node(c, giver, token, patience).routes;
   if (answered == 0) return;
@@ -349,7 +349,7 @@ __device__ __noinline__ Sum<Traits> sum_nodes(Combine c, int owner, int token, i
                                               std::uint32_t ranks, Patience patience,
                                               Recorder<kRecords> recorder) {
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const NodeTable& nodes = *c.a.nodes;
+  const NodeTable& nodes = c.g.state->nodes;
   Sum<Traits> sum;
 #pragma unroll 1
   for (int node = 0; node < nodes.nodes; ++node) {
@@ -391,7 +391,7 @@ __device__ __forceinline__ std::uint32_t sum_token(const Combine& c, int token, 
   ask_givers<Traits>(c, home, ranks);
   ranks &= ~c.block.absent;
   Sum<Traits> sum;
-  if (!Traits::kCommon && c.a.nodes != nullptr) {
+  if (!Traits::kCommon && c.a.by_node) {
     if constexpr (!Traits::kCommon) {
       sum = sum_nodes<Traits>(c, home.owner, token, step, ranks, patience, recorder);
       if (sum.was_weary) patience.remember();

@@ -30,6 +30,7 @@
 #include "memory/cuda/device_guard.hpp"
 #include "memory/region_allocator.hpp"
 #include "relay/relay.hpp"
+#include "window/sum_lanes.hpp"
 
 namespace sluice::engine::cuda {
 namespace {
@@ -400,7 +401,7 @@ class CudaEngine final : public Engine {
   DeviceBuffers handles_;
   window::HandleLayout handle_layout_;
   Known known_{config_, resources_.geometry, handle_layout_,
-               static_cast<const NodeTable*>(resources_.nodes.get())};
+               window::SumLanes::needed(config_.nodes)};
   std::array<Pending<DispatchArgs, DispatchSend>, kMaxInFlight> dispatches_;
   std::array<Pending<CombineArgs, CombineSend>, kMaxInFlight> combines_;
   std::uint64_t dispatches_sent_ = 0;

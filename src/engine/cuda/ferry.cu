@@ -138,9 +138,9 @@ __device__ __forceinline__ void carry_sum(const FerryArgs& f, uint4 item, int ho
       for (int i = 0; i < kAtOnce; ++i) {
         exists[i] = left != 0;
         if (!exists[i]) continue;
-        packets[i].take(part(__ffs(static_cast<int>(left)) - 1) + slot +
-                            within(element, f.hidden) * kBytes,
-                        element, f.hidden);
+        packets[i].take(
+            part(__ffs(static_cast<int>(left)) - 1) + slot + within(element, f.hidden) * kBytes,
+            element, f.hidden);
         left &= left - 1;
       }
 #pragma unroll
@@ -166,8 +166,8 @@ __device__ __forceinline__ void carry_sum(const FerryArgs& f, uint4 item, int ho
       if (((given >> place) & 1U) == 0) continue;
       const uint4 v = load_packet(part(place) + at);
       if (v.x != tag) continue;  // None were given.
-      const std::uint32_t own =
-          load_packet(part(place) + layout.answer(bank, token)).y >> (lane * window::kPacketWeights);
+      const std::uint32_t own = load_packet(part(place) + layout.answer(bank, token)).y >>
+                                (lane * window::kPacketWeights);
       weights.x = tag;
       if ((own & 1U) != 0) weights.y = v.y;
       if ((own & 2U) != 0) weights.z = v.z;
@@ -216,9 +216,8 @@ __device__ __forceinline__ void carry(const FerryArgs& f, uint4 item, int lane) 
     if (what == FerryItem::kSumOfF32) {
       return carry_sum<4>(f, item, source, bank, token, DType::f32, lane);
     }
-    std::byte* const to =
-        f.windows[f.rank] +
-        (what == FerryItem::kSumAnswer ? f.sums[source] : f.layout.lane(source));
+    std::byte* const to = f.windows[f.rank] +
+                          (what == FerryItem::kSumAnswer ? f.sums[source] : f.layout.lane(source));
     return carry_answer(f, item, source, bank, token, to, lane);
   }
   copy_packets(

@@ -69,6 +69,20 @@ struct Totals {
   std::uint32_t mismatched;
 };
 
+/// Who answers whom, with `reduce = node`. Its pointers are to what offsets from a lane's base are added.
+struct NodeTable {
+  int nodes = 0;
+  std::uint32_t near = 0;  // Ranks of this node.
+  /// By node, ascending: who gives this rank what its node answers; of this rank's own node, itself.
+  std::uint8_t giver[kPeersMax] = {};
+  /// By rank: who brings what it answers: itself, or the giver of its node.
+  std::uint8_t giver_of[kPeersMax] = {};
+  /// By home: where its answers go: into its lane or, of another node, to the neighbour that adds them up.
+  std::byte* to[kPeersMax] = {};
+  /// By giver: from where they are taken.
+  std::byte* from[kPeersMax] = {};
+};
+
 /// Device memory of one communicator, not seen by peers.
 struct State {
   /// Once for every block.
@@ -94,6 +108,8 @@ struct State {
   Totals totals[protocol::kKinds];
   /// By bank: of the combine whose report is ready.
   std::int64_t lost_routes[kBanksMax];
+  /// Written by the host once, where there are nodes of several ranks.
+  NodeTable nodes;
 };
 
 /// Where device and host meet: pinned host memory, which costs a kernel dearly and is therefore
@@ -191,20 +207,6 @@ struct Geometry {
   std::uint8_t rail[kPeersMax] = {};  // By rank: the rail peer on its node.
 };
 
-/// Device memory: who answers whom, with `reduce = node`. Its pointers are to what offsets from a lane's base are added.
-struct NodeTable {
-  int nodes = 0;
-  std::uint32_t near = 0;  // Ranks of this node.
-  /// By node, ascending: who gives this rank what its node answers; of this rank's own node, itself.
-  std::uint8_t giver[kPeersMax] = {};
-  /// By rank: who brings what it answers: itself, or the giver of its node.
-  std::uint8_t giver_of[kPeersMax] = {};
-  /// By home: where its answers go: into its lane or, of another node, to the neighbour that adds them up.
-  std::byte* to[kPeersMax] = {};
-  /// By giver: from where they are taken.
-  std::byte* from[kPeersMax] = {};
-};
-
 /// Routing of one operation between its halves.
 struct SavedRoutes {
   std::uint32_t bad_routes;
@@ -290,7 +292,7 @@ struct CombineArgs {
   bool aligned = true;  // Rows of y, out and what is added: 16 bytes at a time.
   bool plain_sum = false;
   bool single = false;
-  const NodeTable* nodes = nullptr;  // Not null: `reduce = node`.
+  bool by_node = false;  // `reduce = node`, where it makes a difference.
   DType codec = DType::bf16;
   bool weights_given = false;  // to combine; a rank without tokens has none to point to
   const float* weights = nullptr;

@@ -44,8 +44,8 @@ LaneTraffic::~LaneTraffic() = default;
 
 bool LaneTraffic::step() {
   // Before what was published: then that was all. Pairs with the release store in ~Relay.
-  const bool closed =
-      HostAccess::load_acquire(*site_.at<const std::uint64_t>(site_.rank, site_.own().closed())) != 0;
+  const bool closed = HostAccess::load_acquire(
+                          *site_.at<const std::uint64_t>(site_.rank, site_.own().closed())) != 0;
   // Looked at in the opposite order of their publishing: with answers there are their weights, in latency mode.
   const std::uint64_t answers = published(CellKind::combine);
   const std::uint64_t weights = published(CellKind::weights);

@@ -47,9 +47,7 @@ class LaneTraffic final : public relay::Traffic {
     return taken_[static_cast<std::size_t>(protocol::CellKind::dispatch)];
   }
   bool accused(int source, int reader) override;
-  bool idle() const noexcept override {
-    return ferry_.idle() && unheard_.empty() && sums_.idle();
-  }
+  bool idle() const noexcept override { return ferry_.idle() && unheard_.empty() && sums_.idle(); }
 
  private:
   /// What has come of one operation of a source, in one bank.

@@ -125,7 +125,8 @@ Status set_nodes(const EngineConfig& config, Resources& resources) {
     }
   }
   const DeviceGuard guard(resources.device);
-  return copy_to_device(*resources.pool, &table, 1, resources.nodes);
+  return resources.pool->write(&static_cast<State*>(resources.state.get())->nodes, &table,
+                               sizeof(table));
 }
 
 Status take_desks(const EngineConfig& config, Resources& resources) {

@@ -25,7 +25,6 @@ struct Resources {
   std::shared_ptr<memory::DevicePool> pool;
   std::shared_ptr<void> state;
   std::shared_ptr<void> owners;
-  std::shared_ptr<void> nodes;  // A NodeTable.
   std::shared_ptr<void> saved;  // SavedRoutes[in_flight]
   std::shared_ptr<void> board;  // pinned
   std::shared_ptr<void> counters;

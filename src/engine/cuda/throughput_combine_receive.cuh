@@ -64,8 +64,10 @@ struct PartialSums {
     const std::uint32_t by_owner = __shfl_sync(~0U, answered, home.owner & 31);
     home.answered = lanes_with(home.owner >= 0 && ((by_owner >> lane) & 1U) != 0);
     ranks = lanes_with(given);
-    own = answer_in<Traits>(c, min(lane, c.g.ranks - 1),
-                            c.g.layout.combine_row(c.bank, c.slot(token, 0)));
+    const std::uint32_t row = c.g.layout.combine_row(c.bank, c.slot(token, 0));
+    const int giver = min(lane, c.g.ranks - 1);
+    own = in_at(c.g, 0, row) + c.g.layout.lane(giver);
+    if constexpr (!Traits::kCommon) own = answer_in<Traits>(c, giver, row);
     if (given && sources.is_pulled()) own = sources.row(answer.w);
   }
 };
@@ -108,15 +110,15 @@ __device__ __forceinline__ void sum_ranks(const Combine& c, const HomeToken& hom
 /// The same with `reduce = node`: the sums of nodes, ascending, of which this rank forms that of its own.
 template <typename Traits>
 __device__ __forceinline__ void sum_nodes(const Combine& c, const HomeToken& home,
-                                       const PartialSums<Traits>& sums, int token, int steps,
-                                       int lane) {
-  const NodeTable& nodes = *c.a.nodes;
+                                          const PartialSums<Traits>& sums, int token, int steps,
+                                          int lane) {
+  const NodeTable& nodes = c.g.state->nodes;
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     float sum[Traits::kSpan][kLaneElements] = {};
     const int element = step * Traits::kStep + lane * kLaneElements;
     const int byte = within(element, c.g.hidden) * Traits::Output::kElementBytes;
-    const auto add = [&](int giver, float (&to)[Traits::kSpan][kLaneElements]) {
+    const auto add = [&](int giver, float(&to)[Traits::kSpan][kLaneElements]) {
       typename Traits::Output packets;
       packets.take(pointer_of(const_cast<std::byte*>(sums.own), giver) + byte, element, c.g.hidden);
       add_packets<Traits>(c, packets, to);
@@ -224,7 +226,7 @@ __device__ __forceinline__ int sum_token(const Combine& c, const Sources& source
     }
   } else {
     const PartialSums<Traits> sums(c, sources, home, ranks, answer, token, lane);
-    if (!Traits::kCommon && c.a.nodes != nullptr) {
+    if (!Traits::kCommon && c.a.by_node) {
       if constexpr (!Traits::kCommon) sum_nodes<Traits>(c, home, sums, token, steps, lane);
     } else {
       add(sums, steps);
@@ -363,7 +365,7 @@ class Summer {
   int expert_ = -1;  // Of this lane's route.
   int next_ = -1;    // The token after it.
   int next_expert_ = -1;
-  uint4 answer_{};  // Of this lane's rank.
+  uint4 answer_{};       // Of this lane's rank.
   bool summed_ = false;  // Of its node nothing more comes.
   int lost_ = 0;
 };
@@ -390,8 +392,8 @@ __device__ __noinline__ void sum_again(const CombineArgs* args, const Desk* desk
     ask_givers<Traits>(c, home, ranks);
     ranks &= given;
     const bool asked = ((ranks >> lane) & 1U) != 0;
-    const uint4 answer =
-        load_packet(answer_in<Traits>(c, asked ? lane : c.g.rank, c.g.layout.answer(c.bank, token)));
+    const uint4 answer = load_packet(
+        answer_in<Traits>(c, asked ? lane : c.g.rank, c.g.layout.answer(c.bank, token)));
     fence_system();
     __syncwarp();
     lost += sum_token<Traits>(c, sources, home, ranks, answer, token, lane,
