@@ -292,7 +292,6 @@ struct CombineArgs {
   bool aligned = true;  // Rows of y, out and what is added: 16 bytes at a time.
   bool plain_sum = false;
   bool single = false;
-  bool by_node = false;  // `reduce = node`, where it makes a difference.
   DType codec = DType::bf16;
   bool weights_given = false;  // to combine; a rank without tokens has none to point to
   const float* weights = nullptr;
@@ -313,6 +312,7 @@ struct CombineArgs {
   float* weights_home = nullptr;
   std::int64_t weights_home_stride[2] = {};
   bool renormalize = true;
+  bool by_node = false;  // Both halves: `reduce = node`, where it makes a difference.
   Report* report = nullptr;
 };
 

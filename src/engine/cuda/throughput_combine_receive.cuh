@@ -9,29 +9,33 @@
 namespace sluice::engine::cuda {
 
 /// What the peers have announced: lane r knows of rank r.
+template <typename Traits>
 class Sources {
  public:
-  /// sums: whether this lane's rank gives those of its node, if it gives any.
-  __device__ __forceinline__ Sources(const Combine& c, const Desk& desk, bool sums, int lane)
-      : heap_(desk.heaps[min(lane, c.g.ranks - 1)]), known_(lane >= c.g.ranks), sums_(sums) {}
+  __device__ __forceinline__ Sources(const Combine& c, const Desk& desk, int lane)
+      : heap_(desk.heaps[min(lane, c.g.ranks - 1)]), known_(lane >= c.g.ranks) {
+    if constexpr (!Traits::kCommon) sums_ = ::sluice::engine::cuda::gives_sums<Traits>(c, lane);
+  }
 
   /// Once more, if it is not known yet.
   __device__ __forceinline__ void look(const Combine& c, int lane) {
     if (known_) return;
     Arrival arrival;
-    const std::byte* const cell =
-        in_at(c.g, lane, c.g.layout.cell(protocol::CellKind::combine, c.bank));
-    known_ = read_cell(cell, c.tag, c.signature, arrival);
-    if (sums_) {  // Whatever this one does itself.
-      const uint4 form = load_packet(cell + window::kFormPacket * window::kPacketBytes);
-      gives_ = (form.z & window::kByNode) != 0;
-      return;
+    known_ = read_cell(in_at(c.g, lane, c.g.layout.cell(protocol::CellKind::combine, c.bank)),
+                       c.tag, c.signature, arrival);
+    if constexpr (!Traits::kCommon) {
+      if (sums_) {  // Whatever this one does itself.
+        const std::uint32_t form = c.g.layout.cell(protocol::CellKind::combine, c.bank) +
+                                   window::kFormPacket * std::uint32_t{window::kPacketBytes};
+        gives_ = (load_packet(in_at(c.g, lane, form)).z & window::kByNode) != 0;
+        return;
+      }
     }
     gives_ = arrival.records != 0;
     stride_ = arrival.rows.stride;
     heap_ += arrival.rows.offset;
   }
-  /// Whether it gives sums of its node.
+  /// Whether it gives sums of its node, if it gives any.
   __device__ __forceinline__ bool gives_sums() const { return sums_; }
   /// Whether an answer of this lane's rank may be awaited.
   __device__ __forceinline__ bool may_answer() const { return !known_ || gives_; }
@@ -46,8 +50,8 @@ class Sources {
   const std::byte* heap_;  // Then: of the first row.
   std::uint32_t stride_ = 0;
   bool known_;
-  bool sums_;
   bool gives_ = false;
+  bool sums_ = false;
 };
 
 /// The partial sums of a token, of the ranks that have given theirs. Notes in `home` what was answered.
@@ -56,8 +60,9 @@ struct PartialSums {
   std::uint32_t ranks;
   const std::byte* own;  // Lane r: where that of rank r lies, here or, in place, there.
 
-  __device__ __forceinline__ PartialSums(const Combine& c, const Sources& sources, HomeToken& home,
-                                         std::uint32_t asked, uint4 answer, int token, int lane) {
+  __device__ __forceinline__ PartialSums(const Combine& c, const Sources<Traits>& sources,
+                                         HomeToken& home, std::uint32_t asked, uint4 answer,
+                                         int token, int lane) {
     const bool given = ((asked >> lane) & 1U) != 0 && answer.x == c.tag &&
                        answer.z == c.signature && answer.y != 0;
     const std::uint32_t answered = given ? answer.y : 0;
@@ -211,9 +216,9 @@ __device__ __forceinline__ void bring_weights_home(const Combine& c, const HomeT
 /// Sums a token over `ranks`, as their answers have it, which were acquired. Returns how many of its routes are lost.
 /// add(sums, steps): adds them, piece by piece; not called with `single`.
 template <typename Traits, typename Add>
-__device__ __forceinline__ int sum_token(const Combine& c, const Sources& sources, HomeToken& home,
-                                         std::uint32_t ranks, uint4 answer, int token, int lane,
-                                         const Add& add) {
+__device__ __forceinline__ int sum_token(const Combine& c, const Sources<Traits>& sources,
+                                         HomeToken& home, std::uint32_t ranks, uint4 answer,
+                                         int token, int lane, const Add& add) {
   const int steps = static_cast<int>(c.a.taken_divisor.divisor);
   if constexpr (Traits::kSingle) {
 #pragma unroll 1
@@ -250,7 +255,7 @@ class Summer {
         notes_(*desk.combine_notes),
         slots_(slots),
         by_ring_(by_ring),
-        sources_(c, desk, gives_sums<Traits>(c, lane), lane),
+        sources_(c, desk, lane),
         gone_(((c.block.suspects >> lane) & 1U) != 0),
         lane_(lane),
         queue_(&notes_.next[CombineNotes::kTokens], lane) {}
@@ -333,10 +338,17 @@ class Summer {
     ask_givers<Traits>(c_, home, ranks);
     return ranks;
   }
+  /// Or will have none.
+  __device__ __forceinline__ bool has_answer() const {
+    if constexpr (!Traits::kCommon) {
+      if (summed_) return true;
+    }
+    return answer_.x == c_.tag;
+  }
   /// Of a rank, by its lane.
   __device__ __forceinline__ bool lacks(std::uint32_t ranks) const {
     return ((ranks >> lane_) & 1U) != 0 && sources_.may_answer() &&
-           ((answer_.x != c_.tag && !summed_) || !sources_.gives());
+           (!has_answer() || !sources_.gives());
   }
   /// Asks for the experts of the token after this one.
   __device__ __forceinline__ void ask_next() {
@@ -357,7 +369,7 @@ class Summer {
   CombineNotes& notes_;
   SharedAt slots_;
   bool by_ring_;
-  Sources sources_;
+  Sources<Traits> sources_;
   bool gone_;  // This lane's rank: it is not waited for.
   int lane_;
   Queue queue_;
@@ -379,7 +391,7 @@ __device__ __noinline__ void sum_again(const CombineArgs* args, const Desk* desk
   const Call call(a, *desk);
   const Combine c = combine_of(a, call, *block, block->received);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  Sources sources(c, *desk, gives_sums<Traits>(c, lane), lane);
+  Sources<Traits> sources(c, *desk, lane);
   sources.look(c, lane);
   if (threadIdx.x == 0) desk->combine_notes->lost_routes = 0;
   fence_system();
@@ -419,7 +431,7 @@ __device__ __forceinline__ void end_receive(const CombineArgs& a, const Desk& de
   __shared__ std::uint32_t others;
   if (seat.warp == 0) {
     // Of whom nothing was pulled may accuse: what it pushed stays as it is.
-    Sources sources(c, desk, gives_sums<Traits>(c, lane), lane);
+    Sources<Traits> sources(c, desk, lane);
     if (sums && !Traits::kSingle) sources.look(c, lane);
     const std::uint32_t accused =
         lanes_with(sources.is_pulled() && lane != g.rank && is_accused(g, lane));
