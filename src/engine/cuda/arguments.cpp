@@ -178,6 +178,14 @@ CombineArgs combine_args(const Known& known, const CombineSend& request) {
   args.by_node = request.reduce == Reduce::node && known.by_node;
   args.plain_sum = request.plain_sum;
   args.codec = codec::row_dtype({request.codec, ScaleForm::f32, 128});
+  // A refused call may name any: rows that this rank adds up for its neighbours are as long as there is room for.
+  const auto row_bytes = [&](CodecKind codec) {
+    return codec::row_bytes({codec, ScaleForm::f32, 128}, known.config.shape.hidden);
+  };
+  if (request.refused && (request.codec > CodecKind::f32 ||
+                          row_bytes(request.codec) > known.config.packets.combine_row_bytes)) {
+    args.codec = codec::row_dtype({known.config.options.combine_codec, ScaleForm::f32, 128});
+  }
   args.signature = hash({static_cast<std::uint64_t>(args.codec),
                          static_cast<std::uint64_t>(request.reduce), args.plain_sum ? 1U : 0U,
                          request.weights.given() ? 1U : 0U, request.row_weights.given() ? 1U : 0U});

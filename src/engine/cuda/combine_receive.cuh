@@ -89,16 +89,6 @@ __device__ __forceinline__ void settle_token(const Combine& c, int token, std::u
 #pragma unroll 1
   for (std::uint32_t left = ranks & closed; left != 0; left &= left - 1) {
     const int rank = __ffs(static_cast<int>(left)) - 1;
-    if (gives_sums<Traits>(c, rank)) {
-      // Nothing says what was taken of a sum. Nobody took one that has not come; of one that has, it costs the token.
-      const std::uint32_t tag = ask_giver<kFormWordOfLatency>(c, rank, token).answer.x;
-      if (__any_sync(~0U, tag == c.tag)) {
-        lost = true;
-      } else {
-        none |= 1U << rank;
-      }
-      continue;
-    }
     const Taken record = count_taken<Traits>(c, rank, token, lane);
     const bool some = record.taken != record.all || ((lacking >> rank) & 1U) != 0;
     if (record.taken == 0) {
@@ -318,9 +308,11 @@ __device__ __forceinline__ void add_node(const Combine& c, int owner, int giver,
   if (owner == giver && ((answered >> lane) & 1U) != 0) sum.answered = 1;
   const int element = step * Traits::kStep + lane * kLaneElements;
   typename Traits::Output packets;
-  packets.take(answer_in<Traits>(c, giver, g.layout.combine_row(c.bank, c.slot(token, 0))) +
-                   within(element, g.hidden) * Traits::Output::kElementBytes,
-               element, g.hidden);
+  std::byte* const row =
+      answer_in<Traits>(c, giver, g.layout.combine_row(c.bank, c.slot(token, 0)));
+  packets.take(row + within(element, g.hidden) * Traits::Output::kElementBytes, element, g.hidden);
+  // That this piece was taken, for count_taken(): all else of it is overwritten before its answer comes again.
+  if (lane == 0) clear_packet(row + element * Traits::Output::kElementBytes, c.tag);
 #pragma unroll
   for (int j = 0; j < Traits::kSpan; ++j) {
     float v[kLaneElements];

@@ -82,15 +82,15 @@ struct Taken {
 template <typename Traits>
 __device__ __forceinline__ Taken count_taken(const Combine& c, int rank, int token, int lane) {
   const Geometry& g = c.g;
-  const uint4 answer = load_packet(in_at(g, rank, g.layout.answer(c.bank, token)));
+  const uint4 answer = load_packet(answer_in<Traits>(c, rank, g.layout.answer(c.bank, token)));
   int all = 0;
   int taken = 0;
   // With `single` every route that has a row, else one for all.
   std::uint32_t slots = Traits::kSingle ? (answer.x == c.tag ? answer.w : 0U) : 1U;
 #pragma unroll 1
   for (; slots != 0; slots &= slots - 1) {
-    const std::byte* const row = in_at(
-        g, rank, g.layout.combine_row(c.bank, c.slot(token, __ffs(static_cast<int>(slots)) - 1)));
+    const std::byte* const row = answer_in<Traits>(
+        c, rank, g.layout.combine_row(c.bank, c.slot(token, __ffs(static_cast<int>(slots)) - 1)));
 #pragma unroll 1
     for (int at = lane * kStepElements; at < g.hidden; at += 32 * kStepElements) {
       const uint4 packet = load_packet(row + at * Traits::Output::kElementBytes);

@@ -119,6 +119,9 @@ struct Board {
   Totals totals[protocol::kKinds];
   /// Written by the device while it waits: its clock. The host beats for it (docs/protocol.md, "One silent rank").
   std::uint64_t waits;
+  /// Written by the device, by peer: 1 once its kernels have given the peer up, before they act on it: what this rank sends
+  /// to it may be torn from then on.
+  std::uint8_t suspected[kPeersMax];
   /// Written by the host: peers that are dead, and how long no sign of life of a peer has been seen.
   std::uint32_t gone;
   std::uint32_t silent_ms[kPeersMax];

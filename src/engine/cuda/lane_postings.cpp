@@ -36,7 +36,8 @@ std::size_t LanePostings::post_head(int node, std::uint64_t epoch,
     const std::size_t to =
         rank == peer ? there.in(site_.rank) : there.heads(site_.rank, site_.nodes.place_of(rank));
     const std::size_t cell = layout.cell(CellKind::dispatch, bank);
-    if (!view_.has_cell(from, CellKind::dispatch, epoch)) continue;  // Given up.
+    // Given up: it gets nothing, or not all.
+    if (!view_.has_cell(from, CellKind::dispatch, epoch) || view_.suspects(rank)) continue;
     if (!begun) {
       postings_.begin(peer, site_.layout(peer).head_slot(site_.rank, /*weights=*/false, bank),
                       {Kind::dispatch, site_.bank(epoch)}, kHeapRegion);
@@ -106,8 +107,8 @@ void LanePostings::weights(std::uint64_t epoch) {
     const std::size_t from = view_.lanes(site_.rank).out(rank);
     const std::size_t to = view_.lanes(rank).in(site_.rank);
     const std::size_t cell = layout.cell(CellKind::combine, bank);
-    if (!view_.has_cell(from, CellKind::combine, epoch)) continue;  // Given up.
-    if (!view_.weights_before(from, bank)) continue;                // None of this epoch.
+    if (!view_.has_cell(from, CellKind::combine, epoch) || view_.suspects(rank)) continue;
+    if (!view_.weights_before(from, bank)) continue;  // None of this epoch.
     postings_.begin(rank, site_.layout(rank).head_slot(site_.rank, /*weights=*/true, bank),
                     {Kind::combine, site_.bank(epoch)}, kHeapRegion);
     postings_.add(kHeapRegion, from + cell, to + cell, layout.cell_bytes());
@@ -136,7 +137,8 @@ void LanePostings::answer(int home, std::uint64_t epoch) {
   const std::size_t from = view_.lanes(site_.rank).out(home);
   const std::size_t to = view_.lanes(home).in(site_.rank);
   const std::size_t cell = layout.cell(CellKind::combine, bank);
-  if (!view_.has_cell(from, CellKind::combine, epoch)) return;  // Given up.
+  // Given up: it gets nothing, or not all.
+  if (!view_.has_cell(from, CellKind::combine, epoch) || view_.suspects(home)) return;
   const bool alone = !view_.by_node(from, bank);
   postings_.begin(home, site_.layout(home).answer_slot(site_.rank, /*sums=*/false, bank),
                   {Kind::combine, site_.bank(epoch)}, kHeapRegion);
@@ -150,17 +152,21 @@ void LanePostings::sums(int home, std::uint64_t epoch, int tokens) {
   const int bank = view_.bank(epoch);
   const std::size_t from = view_.lanes(site_.rank).out(home);
   const std::size_t to = view_.lanes(home).in(site_.rank);
+  if (view_.suspects(home)) return;
   postings_.begin(home, site_.layout(home).answer_slot(site_.rank, /*sums=*/true, bank),
                   {Kind::combine, site_.bank(epoch)}, kHeapRegion);
-  // At least something: of another epoch, if there are no answers.
-  const std::size_t first = view_.layout().answer(bank, 0);
-  if (tokens == 0) postings_.add(kHeapRegion, from + first, to + first, kPacketBytes);
-  if (tokens != 0) add_answers(from, to, epoch);
+  if (tokens == 0 || !add_answers(from, to, epoch)) {
+    // A message needs something: of another epoch, if there are no answers.
+    const std::size_t first = view_.layout().answer(bank, 0);
+    postings_.add(kHeapRegion, from + first, to + first, kPacketBytes);
+    tokens = 0;
+  }
   postings_.end();
   if (tokens != 0) post_answer_rows(home, epoch);
 }
 
-void LanePostings::add_answers(std::size_t from, std::size_t to, std::uint64_t epoch) {
+// Whether there were any.
+bool LanePostings::add_answers(std::size_t from, std::size_t to, std::uint64_t epoch) {
   const window::PacketLayout& layout = view_.layout();
   const int bank = view_.bank(epoch);
   const auto put = [&](std::size_t offset, std::size_t bytes) {
@@ -176,6 +182,7 @@ void LanePostings::add_answers(std::size_t from, std::size_t to, std::uint64_t e
     put(layout.row_weight(bank, weights.begin),
         at(weights.end - weights.begin) * layout.weight_bytes());
   }
+  return !answers.empty();
 }
 
 void LanePostings::post_answer_rows(int home, std::uint64_t epoch) {

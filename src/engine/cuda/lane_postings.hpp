@@ -30,7 +30,7 @@ class LanePostings {
   std::size_t post_head(int node, std::uint64_t epoch, std::vector<std::uint16_t>& ranks);
   void post_rows(int peer, std::uint64_t epoch, const std::vector<std::uint16_t>& ranks,
                  std::size_t row_bytes);
-  void add_answers(std::size_t from, std::size_t to, std::uint64_t epoch);
+  bool add_answers(std::size_t from, std::size_t to, std::uint64_t epoch);
   void post_answer_rows(int home, std::uint64_t epoch);
 
   const relay::Site& site_;

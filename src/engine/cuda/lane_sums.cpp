@@ -19,12 +19,14 @@ using protocol::HostAccess;
 
 std::uint32_t LaneSums::publish(std::uint64_t epoch) {
   const int bank = view_.bank(epoch);
+  const std::uint32_t suspects = view_.suspects();
   for (int home = 0; home < site_.nodes.ranks(); ++home) {
     if (site_.nodes.together(home, site_.rank)) continue;
     const std::size_t lane = view_.lanes(site_.rank).out(home);
     Part own;
     own.epoch = epoch;
-    if (view_.has_cell(lane, CellKind::combine, epoch)) {  // Else it is given up.
+    // Else it is given up, and some of it may not have been stored.
+    if (view_.has_cell(lane, CellKind::combine, epoch) && ((suspects >> home) & 1U) == 0) {
       own.by_node = view_.by_node(lane, bank) ? 1 : 0;
       own.tokens = view_.answered_tokens(lane, bank);
       own.codec = static_cast<std::int32_t>(view_.codec(lane, bank));
@@ -93,6 +95,7 @@ bool LaneSums::everyone_published(std::uint64_t epoch) const {
     // Looked at before the last look for its answers. (Who has left may still be about to say so.) Pairs with the release
     // store of relays that end.
     const bool gone = site_.group->is_dead(neighbour) || given_up(site_, view_, neighbour) ||
+                      view_.suspects(neighbour) ||
                       HostAccess::load_acquire(*site_.at<std::uint64_t>(
                           neighbour, site_.layout(neighbour).closed())) == relay::kRelayEnded;
     // Pairs with say_published().
@@ -118,16 +121,16 @@ bool LaneSums::begin(const Awaited& next) {
 
 void LaneSums::add_up(int home, std::uint64_t epoch, bool cell_sent) {
   int tokens = 0;
-  std::int32_t codec = 0;
+  // Rows travel as this rank's cell says: who answers in another codec has made another call.
+  const std::int32_t codec = part(site_.rank, home, epoch).codec;
   std::uint32_t places = 0;
   for (const int rank : site_.neighbours()) {
-    // Of who has not published, or is not to be added up, it is of another epoch, or empty.
-    const Part of = part(rank, home, epoch);
+    // Pairs with say_published().
     const bool published = HostAccess::load_acquire(*site_.at<std::uint64_t>(
                                rank, site_.layout(rank).published(CellKind::combine))) >= epoch;
-    if (!published || of.epoch != epoch || of.by_node == 0 || of.tokens == 0) continue;
-    if (places == 0) codec = of.codec;
-    if (of.codec != codec) continue;  // Another call.
+    if (!published) continue;
+    const Part of = part(rank, home, epoch);
+    if (of.epoch != epoch || of.by_node == 0 || of.tokens == 0 || of.codec != codec) continue;
     places |= 1U << site_.nodes.place_of(rank);
     // Bounded: who has given this rank up may write something else there by now.
     tokens = std::max(tokens, std::min(of.tokens, view_.tokens()));

@@ -20,7 +20,7 @@ namespace sluice::engine::cuda {
 /// **Why nothing is read before it is there, or overwritten before it is read.** A rank's kernels publish when all is stored
 /// (count_sent(), publish()); its progress thread says so to its neighbours (publish()), and an item of the ferry comes after
 /// that. They overwrite a bank when home has told that it has read the last use of it: which is when the sums that were made of
-/// it have come there. If home gives up who sends them, it gives up all of that node, and tells them nothing any more.
+/// it have come there. If home gives up who sends them, it gives up all of that node, and takes nothing from there any more.
 /// The sums lie where this rank's own answers would, whose use that very proof guards; its kernels store none there.
 class LaneSums {
  public:

@@ -326,6 +326,8 @@ void LaneTraffic::carry_answer_rows(int source, const Arrival& arrival, int bank
   if (view_.throughput() || arrival.sums) {
     const int each = layout.shape().combine_rows_per_token;
     for (int token = group * site_.own().group_rows() / each; token * each < end; ++token) {
+      // A sum has one row, and is carried once: whoever takes it leaves a mark there.
+      if (arrival.sums && token * each < group * site_.own().group_rows()) continue;
       if (has_come(in, arrival, token)) carry_answer(source, bank, token);
     }
     return;

@@ -109,6 +109,18 @@ std::uint32_t LaneView::missing() const noexcept {
   return missing;
 }
 
+std::uint32_t LaneView::suspects() const noexcept {
+  std::uint32_t suspects = 0;
+  for (int peer = 0; peer < layout().shape().ranks; ++peer) {
+    std::uint8_t& word = static_cast<Board*>(port_.board.get())->suspected[peer];
+    // Pairs with the store in look_up(), which is ordered by what is published after it.
+    if (std::atomic_ref<std::uint8_t>(word).load(std::memory_order_relaxed) != 0) {
+      suspects |= 1U << peer;
+    }
+  }
+  return suspects;
+}
+
 bool given_up(const relay::Site& site, const LaneView& view, int peer) noexcept {
   // Pairs with add_bits in Presence::give_up.
   return ((view.missing() >> peer) & 1U) != 0 ||

@@ -79,8 +79,11 @@ class LaneView {
     return codec == 2 ? DType::f32 : codec == 1 ? DType::f16 : DType::bf16;
   }
   int answered_tokens(std::size_t lane, int bank) const noexcept;
-  /// Ranks that this rank's kernels have given up.
+  /// Ranks that this rank's kernels have given up, as far as operations have ended.
   std::uint32_t missing() const noexcept;
+  /// The same at once: of whom what was published before this call may lack parts.
+  std::uint32_t suspects() const noexcept;
+  bool suspects(int peer) const noexcept { return ((suspects() >> peer) & 1U) != 0; }
   /// Whether an answer in a lane has a row in this slot.
   bool has_row(std::size_t lane, std::uint64_t epoch, int slot) const noexcept;
 

@@ -447,7 +447,7 @@ __device__ __forceinline__ void end_receive(const CombineArgs& a, const Desk& de
   if (threadIdx.x == 0) {
     const std::uint32_t accused = accusers;
     const std::uint32_t missing = notes.missing | accused;
-    if (accused != 0) atomicOr(&g.state->suspects, accused);
+    if (accused != 0) suspect(g, accused);
     if ((missing | notes.refused | notes.mismatched) != 0 || notes.lost_routes != 0) {
       add_totals(&g, protocol::Kind::combine, {static_cast<std::uint32_t>(notes.lost_routes), 0, 0},
                  {missing, notes.refused, notes.mismatched});

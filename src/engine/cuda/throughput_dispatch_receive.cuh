@@ -322,7 +322,7 @@ static __device__ __noinline__ void mend_pulled(Late late, const Desk* desk, int
   __syncthreads();
   if (threadIdx.x != 0) return;
   mend_report(late, source, false);
-  if (source != r.g.rank) atomicOr(&r.g.state->suspects, 1U << source);
+  if (source != r.g.rank) suspect(r.g, 1U << source);
 }
 
 /// Mends what did not come, and tells the peers that all was read. By the last block.

@@ -26,6 +26,20 @@ __device__ __forceinline__ std::uint32_t suspects_by_now(const Geometry& g) {
   return *const_cast<const volatile std::uint32_t*>(&g.state->suspects);
 }
 
+/// Gives up `peers`. Who sees it, and leaves something out for it, publishes later, behind a fence: the host knows it by then.
+__device__ __forceinline__ void suspect(const Geometry& g, std::uint32_t peers) {
+  if (g.published != nullptr) {
+#pragma unroll 1
+    for (std::uint32_t left = peers; left != 0; left &= left - 1) {
+      const int peer = __ffs(static_cast<int>(left)) - 1;
+      // Pairs with LaneView::suspects().
+      *const_cast<volatile std::uint8_t*>(&g.board->suspected[peer]) = 1;
+    }
+    fence_system();
+  }
+  atomicOr(&g.state->suspects, peers);
+}
+
 /// Looks whether to give up `peer`: it is suspected, or gone, or the time is over that began at
 /// `start` (then it becomes a suspect). Returns 0 if so, or else when the wait began: now, if `start`
 /// is 0.
@@ -47,8 +61,7 @@ __device__ __noinline__ inline std::uint64_t look_up(const Geometry* g, int peer
   }
   // A rank that waited for itself was late, as a whole; it goes on sending to itself.
   if (peer != g->rank) {
-    atomicOr(&g->state->suspects,
-             *const_cast<const volatile std::uint32_t*>(&g->board->falls_with[peer]));
+    suspect(*g, *const_cast<const volatile std::uint32_t*>(&g->board->falls_with[peer]));
   }
   return 0;
 }
