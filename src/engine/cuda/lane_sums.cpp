@@ -59,7 +59,6 @@ void LaneSums::say_published(std::uint64_t epoch) const {
 bool LaneSums::step() {
   bool any = false;
   while (!awaited_.empty() && begin(awaited_.front())) {
-    begun_ = awaited_.front().epoch;
     awaited_.pop_front();
     any = true;
   }

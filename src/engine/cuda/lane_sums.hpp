@@ -36,9 +36,10 @@ class LaneSums {
   bool step();
   /// The last epoch whose sums have all been posted.
   std::uint64_t posted() const noexcept {
-    return summing_.empty() ? begun_ : summing_.front().epoch - 1;
+    if (!summing_.empty()) return summing_.front().epoch - 1;
+    return awaited_.empty() ? published_ : awaited_.front().epoch - 1;
   }
-  bool idle() const noexcept { return summing_.empty() && begun_ == published_; }
+  bool idle() const noexcept { return summing_.empty() && awaited_.empty(); }
 
  private:
   /// What a rank says to its neighbours of its answers to a home.
@@ -78,8 +79,7 @@ class LaneSums {
   LanePostings& out_;
   Ferry& ferry_;
   std::uint64_t published_ = 0;
-  std::uint64_t begun_ = 0;
-  std::deque<Awaited> awaited_;  // From begun_ + 1 on.
+  std::deque<Awaited> awaited_;
   std::deque<Summing> summing_;
 };
 
