@@ -302,12 +302,14 @@ class CudaEngine final : public Engine {
     return std::clamp(std::min(wanted, most), 1, kBlocksMax);
   }
 
-  /// Multiprocessors, one block on each, that move rows as fast as the links of an H200 do (docs/cuda-engine.md).
+  /// Multiprocessors, one block on each, that move rows as fast as the links of an H200 do (docs/cuda-engine.md): also rows that
+  /// are moved twice here, or summed; and rows that are pulled from where they lie to where they belong, with which more are slower.
   static constexpr int kThroughputBlocks = 24;
+  static constexpr int kPullingBlocks = 16;
 
-  int throughput_blocks() const noexcept {
-    const int blocks =
-        config_.options.block_limit > 0 ? config_.options.block_limit : kThroughputBlocks;
+  int throughput_blocks(bool pulls_only) const noexcept {
+    int blocks = config_.options.block_limit;
+    if (blocks <= 0) blocks = pulls_only ? kPullingBlocks : kThroughputBlocks;
     const int shares = resources_.sharers > 1 ? resources_.sharers + 1 : 1;
     int most = resources_.processors / shares;
     // As in latency mode, for what comes from other nodes.
@@ -332,7 +334,11 @@ class CudaEngine final : public Engine {
   template <typename Args>
   int launch_throughput(const Args& args, const InPlace& own, std::uint64_t number,
                         Launch& launch) {
-    launch.blocks = throughput_blocks();
+    bool pulls_only = false;
+    if constexpr (std::is_same_v<Args, DispatchArgs>) {
+      pulls_only = own.stride != 0 && args.layout == Layout::rank_major;
+    }
+    launch.blocks = throughput_blocks(pulls_only);
     Desk desk = resources_.desks[place_of(number)];
     desk.own = own;
     constexpr int kKind = std::is_same_v<Args, DispatchArgs> ? 0 : 1;

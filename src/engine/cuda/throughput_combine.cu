@@ -91,9 +91,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     }
   }
   if (is_last(desk.done)) {
-    if (a.halves.receive) end_receive<Traits>(a, desk, block, call, c, sums, seat);
-    __syncthreads();
+    if (a.halves.receive) end_receive<Traits>(a, desk, block, c, sums, seat);
     if (threadIdx.x == 0) notes = CombineNotes{};
+    // The other warps do what is left meanwhile.
+    if (a.halves.receive && seat.warp == 0 && call.own.stride != 0) {
+      await_readers(g, protocol::Kind::combine, block.received.epoch + 1, suspects_by_now(g),
+                    a.timeout_ns, lane);
+    }
   }
   part.close_half();
 }

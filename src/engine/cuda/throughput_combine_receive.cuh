@@ -419,27 +419,30 @@ __device__ __noinline__ void sum_again(const CombineArgs* args, const Desk* desk
   __syncthreads();
 }
 
-/// Says what this half came to: to the caller, and to the peers. By the last block.
+/// Says what this half came to: to the caller, and to the peers. By the last block: by its first warp last of all.
 template <typename Traits>
 __device__ __forceinline__ void end_receive(const CombineArgs& a, const Desk& desk,
-                                            const Block& block, const Call& call, const Combine& c,
-                                            bool sums, const Seat& seat) {
+                                            const Block& block, const Combine& c, bool sums,
+                                            const Seat& seat) {
   const Geometry& g = a.geometry;
   const int lane = seat.lane;
   CombineNotes& notes = *desk.combine_notes;
+  const std::uint64_t epoch = block.received.epoch + 1;
   __shared__ std::uint32_t accusers;
   __shared__ std::uint32_t others;
   if (seat.warp == 0) {
-    // Of whom nothing was pulled may accuse: what it pushed stays as it is.
-    Sources<Traits> sources(c, desk, lane);
-    if (sums && !Traits::kSingle) sources.look(c, lane);
-    const std::uint32_t accused =
-        lanes_with(sources.is_pulled() && lane != g.rank && is_accused(g, lane));
-    const std::uint32_t given = lanes_with(sources.gives());
-    if (lane == 0) {
-      accusers = accused;
-      others = given & ~accused;
+    std::uint32_t accused = 0;
+    if (lanes_with(lane < g.ranks && lane != g.rank && is_accused(g, lane)) != 0) {
+      // Of whom nothing was pulled may accuse: what it pushed stays as it is.
+      Sources<Traits> sources(c, desk, lane);
+      if (sums && !Traits::kSingle) sources.look(c, lane);
+      accused = lanes_with(sources.is_pulled() && lane != g.rank && is_accused(g, lane));
+      const std::uint32_t given = lanes_with(sources.gives());
+      if (lane == 0) others = given & ~accused;
     }
+    if (lane == 0) accusers = accused;
+    // At once, since they wait for it: nothing is read of them after this, unless all is summed again.
+    if (accused == 0) tell(g, protocol::Kind::combine, epoch, block.suspects, lane);
     if (lane < g.ranks) count_wait(g, lane, notes.waited_ns[lane]);
   }
   __syncthreads();
@@ -461,11 +464,8 @@ __device__ __forceinline__ void end_receive(const CombineArgs& a, const Desk& de
       *a.report = report;
     }
   }
-  if (seat.warp != kOpenWarp) return;
-  const std::uint64_t epoch = block.received.epoch + 1;
-  tell(g, protocol::Kind::combine, epoch, block.suspects, lane);
-  if (call.own.stride != 0) {
-    await_readers(g, protocol::Kind::combine, epoch, suspects_by_now(g), a.timeout_ns, lane);
+  if (accusers != 0 && seat.warp == 0) {
+    tell(g, protocol::Kind::combine, epoch, block.suspects, lane);
   }
 }
 

@@ -107,8 +107,12 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   part.recorder.mark(Phase::place);
   if (is_last(desk.done)) {
     if (a.halves.receive) end_receive(r, desk, shared.note, seat);
-    __syncthreads();
     if (threadIdx.x == 0) notes = DispatchNotes{};
+    // The other warps do what is left meanwhile.
+    if (a.halves.receive && seat.warp == 0 && desk.own.stride != 0) {
+      await_readers(g, protocol::Kind::dispatch, block.received.epoch + 1, suspects_by_now(g),
+                    a.timeout_ns, lane);
+    }
   }
   part.close_half();
 }

@@ -325,18 +325,23 @@ static __device__ __noinline__ void mend_pulled(Late late, const Desk* desk, int
   if (source != r.g.rank) suspect(r.g, 1U << source);
 }
 
-/// Mends what did not come, and tells the peers that all was read. By the last block.
+/// Mends what did not come, and tells the peers that all was read. By the last block: by its first warp last of all.
 __device__ __forceinline__ void end_receive(const Receipt& r, const Desk& desk, Note& note,
                                             const Seat& seat) {
   const Geometry& g = r.g;
   const DispatchNotes& notes = *desk.dispatch_notes;
+  const std::uint64_t epoch = note.block.received.epoch + 1;
+  const bool all_came = notes.missing == 0;
   __shared__ std::uint32_t lost;
   if (seat.warp == 0) {
+    // First, since they wait for it: nothing is read of them after this, unless something is missing.
+    if (all_came) tell(g, protocol::Kind::dispatch, epoch, note.block.suspects, seat.lane);
     const bool given = ((desk.arrivals->given >> seat.lane) & 1U) != 0;
     const bool missing = ((notes.missing >> seat.lane) & 1U) != 0;
     const bool accused = given && seat.lane != g.rank && is_accused(g, seat.lane);
     lost = lanes_with(given && (missing || accused));
     note.signature = r.signature;  // For mend_pulled().
+    if (seat.lane < g.ranks) count_wait(g, seat.lane, notes.waited_ns[seat.lane]);
   }
   __syncthreads();
 #pragma unroll 1
@@ -344,14 +349,8 @@ __device__ __forceinline__ void end_receive(const Receipt& r, const Desk& desk, 
     mend_pulled({&r.a, &note}, &desk, __ffs(static_cast<int>(left)) - 1);
     __syncthreads();
   }
-  if (seat.warp != 0) return;
-  if (seat.lane < g.ranks) count_wait(g, seat.lane, notes.waited_ns[seat.lane]);
-  const std::uint64_t epoch = note.block.received.epoch + 1;
-  tell(g, protocol::Kind::dispatch, epoch, note.block.suspects, seat.lane);
-  if (desk.own.stride != 0) {
-    await_readers(g, protocol::Kind::dispatch, epoch, suspects_by_now(g), r.a.timeout_ns,
-                  seat.lane);
-  }
+  if (!all_came && seat.warp == 0)
+    tell(g, protocol::Kind::dispatch, epoch, note.block.suspects, seat.lane);
 }
 
 }  // namespace sluice::engine::cuda

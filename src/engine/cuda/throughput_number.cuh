@@ -154,6 +154,14 @@ __device__ __forceinline__ void number_rows_for_all(const Receipt& r, const Desk
     }
   }
   __syncthreads();
+  const auto say_so = [&] {
+    if (threadIdx.x != 32) return;
+    fence_system();  // Of what all have written. Pairs with Puller::is_numbered().
+    store_release(&desk.dispatch_notes->numbered, 1U);
+  };
+  // Where rows lie by source it is enough to know how many there are; what is counted besides is for the caller.
+  const bool by_source = a.cached || r.layout == Layout::rank_major;
+  if (by_source) say_so();
   recorder.mark(Phase::wait);
   if (!a.cached && !drop) {
     number_experts(r, desk, arrivals.given, shared);
@@ -162,10 +170,7 @@ __device__ __forceinline__ void number_rows_for_all(const Receipt& r, const Desk
   }
   if (a.cached && !drop) count_cached_rows(&a);
   __syncthreads();
-  if (threadIdx.x == 32) {
-    fence_system();  // Of what all have written. Pairs with Puller::is_numbered().
-    store_release(&desk.dispatch_notes->numbered, 1U);
-  }
+  if (!by_source) say_so();
   // No other block needs that before the last one ends.
   if (seat.warp == 0) {
     finish_header<false>(r, shared, drop, shared.note.block.received.epoch + 1, lane);
