@@ -44,7 +44,7 @@ void BenchOptions::add_to(CLI::App& app) {
   app.add_option("--combine-codec", texts_.combine_codec, "bf16, f16 or f32")
       ->capture_default_str();
   app.add_option("--reduce", texts_.reduce,
-                 "rank, single, node, or automatic: rank, on several nodes of --engine cpu node")
+                 "rank, single, node, or automatic: rank, on several nodes node")
       ->capture_default_str();
   app.add_option(
          "--nodes", c.nodes,
