@@ -37,6 +37,14 @@ set(SLUICE_NVCC_FLAGS -std=c++20 -fmad=false --expt-relaxed-constexpr -Werror=al
   -diag-suppress=2810
   -Xcompiler=-Wall,-Wextra,-Werror,-ffp-contract=off,-fPIC,-fvisibility=hidden
   -ccbin ${SLUICE_CUDA_HOST_COMPILER})
+if(SLUICE_CUDA_FAST_COMPILE AND SLUICE_NVCC)
+  execute_process(COMMAND ${SLUICE_NVCC} --help OUTPUT_VARIABLE said ERROR_QUIET)
+  if(said MATCHES "--Ofast-compile")  # From CUDA 12.9 on.
+    list(APPEND SLUICE_NVCC_FLAGS -Ofast-compile=max)
+  else()
+    message(STATUS "SLUICE_CUDA_FAST_COMPILE: ${SLUICE_NVCC} knows no --Ofast-compile")
+  endif()
+endif()
 # As CMAKE_CUDA_ARCHITECTURES has them: "90a" is a GPU's own code, "100-virtual" what drivers compile for newer ones.
 set(SLUICE_CUDA_CODES)
 foreach(architecture ${SLUICE_CUDA_ARCHITECTURES})

@@ -5,6 +5,7 @@ option(SLUICE_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 set(SLUICE_PRECOMPILED_HEADERS OFF CACHE STRING
   "Compile headers that most files include once: OFF, TESTS (for tests alone) or ON")
 set_property(CACHE SLUICE_PRECOMPILED_HEADERS PROPERTY STRINGS OFF TESTS ON)
+option(SLUICE_CUDA_FAST_COMPILE "Kernels that are compiled in a quarter of the time, and are slow: where none runs" OFF)
 option(SLUICE_KERNEL_DELAYS "For tests on GPUs: what kernels store and look at comes late now and then" OFF)
 option(SLUICE_MUTANTS "Compile the test-only mutants in (SLUICE_MUTANT=name selects one at run time)" OFF)
 option(SLUICE_FUZZ "Build the fuzzers (clang, libFuzzer)" OFF)

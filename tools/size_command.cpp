@@ -50,9 +50,10 @@ Status parse(SizeArguments& arguments) {
 
 void print(const SizeArguments& arguments, const std::vector<SizeEntry>& entries) {
   const bench::Case& shape = arguments.shape;
-  fmt::print("# per rank: {}, {} ranks, {} tokens, hidden {}, top-{} of {} experts, {}\n",
-             to_string(shape.engine), shape.ranks, shape.tokens, shape.hidden, shape.top_k,
-             shape.experts, to_string(shape.resolved_mode()));
+  fmt::print("# per rank: {}, {} ranks{}, {} tokens, hidden {}, top-{} of {} experts, {}\n",
+             to_string(shape.engine), shape.ranks,
+             shape.nodes > 1 ? fmt::format(" on {} nodes", shape.nodes) : "", shape.tokens,
+             shape.hidden, shape.top_k, shape.experts, to_string(shape.resolved_mode()));
   for (const SizeEntry& entry : entries) {
     fmt::print("{:<40} {:>16} B {:>10.2f} MiB\n", entry.name, entry.bytes,
                static_cast<double>(entry.bytes) / (1024.0 * 1024.0));
@@ -64,6 +65,7 @@ void print_json(const SizeArguments& arguments, const std::vector<SizeEntry>& en
   nlohmann::ordered_json json;
   json["shape"] = {{"engine", to_string(shape.engine)},
                    {"ranks", shape.ranks},
+                   {"nodes", shape.nodes},
                    {"tokens", shape.tokens},
                    {"hidden", shape.hidden},
                    {"top_k", shape.top_k},
@@ -86,7 +88,7 @@ int run(SizeArguments& arguments) {
     options.permit_single = arguments.permit_single;
     options.registered_bytes = arguments.registered_bytes;
     const Result<std::vector<SizeEntry>> entries =
-        Communicator::sizes(arguments.shape.shape(), arguments.shape.ranks, options);
+        Communicator::sizes(arguments.shape.shape(), arguments.shape.node_sizes(), options);
     if (entries) {
       (arguments.as_json ? print_json : print)(arguments, *entries);
       return 0;
@@ -105,6 +107,8 @@ void add_size_command(CLI::App& app, int& result) {
   auto arguments = std::make_shared<SizeArguments>();
   bench::Case& shape = arguments->shape;
   command->add_option("--ranks,--num-processes", shape.ranks, "Ranks in all")
+      ->capture_default_str();
+  command->add_option("--nodes", shape.nodes, "Nodes on which they are, as evenly as may be")
       ->capture_default_str();
   command->add_option("--tokens,--num-tokens", shape.tokens, "Tokens per rank, at most")
       ->capture_default_str();

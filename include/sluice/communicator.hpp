@@ -294,6 +294,11 @@ class SLUICE_API Communicator {
   /// The memory account of one rank for a shape: what create allocates, page rounding included.
   static Result<std::vector<SizeEntry>> sizes(const Shape& shape, int ranks,
                                               const CommunicatorOptions& options = {});
+  /// The same of several nodes: the first node_sizes[0] ranks are one, and so on. Of the rank that takes most, with the
+  /// settings that the network has unless the environment says otherwise. Endpoints take more, as their provider does.
+  static Result<std::vector<SizeEntry>> sizes(const Shape& shape,
+                                              const std::vector<int>& node_sizes,
+                                              const CommunicatorOptions& options = {});
 
  private:
   struct Impl;

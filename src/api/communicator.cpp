@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "engine/cuda/cuda_engine.hpp"
 #include "engine/cuda/sizes.hpp"
 #include "memory/pages.hpp"
+#include "relay/relay.hpp"
 #include "window/window_layout.hpp"
 
 namespace sluice {
@@ -308,17 +310,17 @@ Status Communicator::write_profile(const std::string& path) const {
   return impl_->engine->write_profile(path);
 }
 
-Result<std::vector<SizeEntry>> Communicator::sizes(const Shape& shape, int ranks,
-                                                   const CommunicatorOptions& options) {
-  Result<engine::EngineConfig> config =
-      api::resolve(shape, options, 0, routing::NodeMap::one_node(ranks));
-  if (!config) return config.status();
-  if (options.device == Device::cuda) {
-    std::vector<SizeEntry> entries = engine::cuda::sizes(*config);
-    entries.push_back({"handle", api::handle_layout(*config).bytes});
+namespace {
+
+/// What this rank takes.
+std::vector<SizeEntry> account_of(const engine::EngineConfig& config) {
+  const std::size_t handle = api::handle_layout(config).bytes;
+  if (config.options.device == Device::cuda) {
+    std::vector<SizeEntry> entries = engine::cuda::sizes(config);
+    entries.push_back({"handle", handle});
     return entries;
   }
-  const window::WindowLayout layout(config->window);
+  const window::WindowLayout layout(config.window);
   const std::size_t parts[] = {layout.signal_bytes(),         layout.dispatch_metadata_bytes(),
                                layout.dispatch_slot_bytes(),  layout.combine_metadata_bytes(),
                                layout.combine_slot_bytes(),   layout.dispatch_staging_bytes(),
@@ -326,18 +328,59 @@ Result<std::vector<SizeEntry>> Communicator::sizes(const Shape& shape, int ranks
   std::size_t used = 0;
   for (const std::size_t part : parts) used += part;
   const std::size_t window = memory::rounded_to_pages(layout.bytes());
-  const std::size_t heap = memory::rounded_to_pages(config->options.registered_bytes);
-  return std::vector<SizeEntry>{{"signals", parts[0]},
-                                {"dispatch metadata", parts[1]},
-                                {"dispatch slots", parts[2]},
-                                {"combine metadata", parts[3]},
-                                {"combine slots", parts[4]},
-                                {"dispatch staging", parts[5]},
-                                {"combine staging", parts[6]},
-                                {"page rounding", window - used},
-                                {"window", window},
-                                {"registered memory", heap},
-                                {"handle", api::handle_layout(*config).bytes}};
+  const std::size_t heap = memory::rounded_to_pages(config.options.registered_bytes);
+  std::vector<SizeEntry> entries = {{"signals", parts[0]},
+                                    {"dispatch metadata", parts[1]},
+                                    {"dispatch slots", parts[2]},
+                                    {"combine metadata", parts[3]},
+                                    {"combine slots", parts[4]},
+                                    {"dispatch staging", parts[5]},
+                                    {"combine staging", parts[6]},
+                                    {"page rounding", window - used},
+                                    {"window", window},
+                                    {"registered memory", heap},
+                                    {"handle", handle}};
+  if (config.nodes.several()) {
+    const std::size_t row = std::max(layout.dispatch_row_stride(), layout.combine_row_stride());
+    const window::RelayLayout relay(layout, config.nodes, config.rank,
+                                    relay::usual_group_rows(row));
+    entries.push_back({"other nodes", memory::rounded_to_pages(relay.bytes()) - window});
+  }
+  return entries;
+}
+
+}  // namespace
+
+Result<std::vector<SizeEntry>> Communicator::sizes(const Shape& shape, int ranks,
+                                                   const CommunicatorOptions& options) {
+  Result<engine::EngineConfig> config =
+      api::resolve(shape, options, 0, routing::NodeMap::one_node(ranks));
+  if (!config) return config.status();
+  return account_of(*config);
+}
+
+Result<std::vector<SizeEntry>> Communicator::sizes(const Shape& shape,
+                                                   const std::vector<int>& node_sizes,
+                                                   const CommunicatorOptions& options) {
+  for (const int size : node_sizes) {
+    if (size >= 1 && size <= kMaxRanks) continue;
+    return Status(StatusCode::invalid_argument,
+                  fmt::format("a node of {} ranks, expected 1 to {}", size, kMaxRanks));
+  }
+  const routing::NodeMap nodes = routing::NodeMap::of_sizes(node_sizes);
+  std::vector<SizeEntry> largest;
+  std::size_t most = 0;
+  for (int rank = 0; rank < std::max(nodes.ranks(), 1); ++rank) {
+    Result<engine::EngineConfig> config = api::resolve(shape, options, rank, nodes);
+    if (!config) return config.status();
+    std::vector<SizeEntry> entries = account_of(*config);
+    std::size_t all = 0;
+    for (const SizeEntry& entry : entries) all += entry.bytes;
+    if (all <= most) continue;
+    most = all;
+    largest = std::move(entries);
+  }
+  return largest;
 }
 
 }  // namespace sluice

@@ -78,6 +78,11 @@ std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
   return std::min<std::uint64_t>(settings.chunk_bytes, traits.put_bytes_max);
 }
 
+int usual_group_rows(std::uint64_t row_bytes) noexcept {
+  const transport::RelaySettings settings;
+  return group_rows_of(row_bytes, settings.chunk_bytes, settings.message_rows);
+}
+
 Result<Opening> open(Group& group, const window::WindowLayout& window, std::size_t row_bytes,
                      std::size_t message_bytes, base::Deadline deadline) {
   Opening opening;

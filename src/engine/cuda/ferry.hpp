@@ -68,6 +68,11 @@ struct alignas(16) FerryItem {
 };
 static_assert(sizeof(FerryItem) == 16 && kPeersMax <= 16);
 
+/// Host memory of the items of all rings; with the counts behind them.
+inline constexpr std::size_t kFerryItemsBytes = kFerryBlocks * kFerryRing * sizeof(FerryItem);
+inline constexpr std::size_t kFerryHostBytes =
+    kFerryItemsBytes + (kFerryBlocks + 1) * window::kLineBytes;
+
 /// Device memory, zero in the beginning.
 struct FerryState {
   std::uint64_t carried[kFerryBlocks];  // Items of each ring, by launches that have ended.

@@ -109,7 +109,7 @@ void Ferry::push(FerryItem item) {
 
 std::uint64_t Ferry::load(int line) const noexcept {
   return HostAccess::load_acquire(
-      *reinterpret_cast<const std::uint64_t*>(port_.host + port_.rings + FerryPort::kItemsBytes +
+      *reinterpret_cast<const std::uint64_t*>(port_.host + port_.rings + kFerryItemsBytes +
                                               static_cast<std::size_t>(line) * window::kLineBytes));
 }
 

@@ -31,9 +31,6 @@ struct FerryPort {
   std::shared_ptr<void> board;   // A Board: whom the kernels have given up.
   std::shared_ptr<void> memory;  // `host`, pinned.
 
-  static constexpr std::size_t kItemsBytes = kFerryBlocks * kFerryRing * sizeof(FerryItem);
-  static constexpr std::size_t kRingBytes = kItemsBytes + (kFerryBlocks + 1) * window::kLineBytes;
-
   FerryPort() = default;
   ~FerryPort();
   FerryPort(const FerryPort&) = delete;

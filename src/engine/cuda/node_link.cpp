@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "engine/cuda/sizes.hpp"
 #include "engine/relay_site.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
@@ -24,18 +25,6 @@ namespace {
 
 using memory::cuda_status;
 using memory::DeviceGuard;
-
-/// What relays of different nodes say to each other needs words and slots; rows lie in host lanes.
-window::WindowShape words_of(const EngineConfig& config) {
-  window::WindowShape shape;
-  shape.ranks = config.ranks;
-  shape.top_k = config.shape.top_k;
-  shape.banks = config.packets.banks;
-  shape.dispatch_stages = config.packets.banks;
-  shape.tokens = config.tokens_max;
-  shape.combine_rows_per_token = config.packets.combine_rows_per_token;
-  return shape;
-}
 
 /// Of what LanePostings sends but for rows, from several places.
 std::size_t message_bytes_max(const EngineConfig& config, const window::PacketLayout& layout) {
@@ -77,7 +66,7 @@ void fill_places(const EngineConfig& config, FerryPort& port) {
 Status fill_port(const EngineConfig& config, const Resources& resources, FerryPort& port) {
   const DeviceGuard guard(resources.device);
   if (!guard.status().ok()) return guard.status();
-  const std::size_t bytes = port.rings + FerryPort::kRingBytes;
+  const std::size_t bytes = port.rings + kFerryHostBytes;
   if (bytes / window::kPacketBytes > UINT32_MAX) {  // As items of the ferry count them.
     return {
         StatusCode::unimplemented,
@@ -104,7 +93,7 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
                        "a stream for what comes from other nodes");
   if (!status.ok()) return status;
   port.stream = stream;
-  std::memset(port.host + port.rings, 0, FerryPort::kRingBytes);
+  std::memset(port.host + port.rings, 0, kFerryHostBytes);
   port.state = resources.pool->take(sizeof(FerryState));
   if (port.state == nullptr) {
     return {StatusCode::out_of_memory, "no GPU memory for a ferry's counters"};
@@ -125,7 +114,7 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
   args.state = static_cast<FerryState*>(port.state.get());
   auto* const rings = static_cast<std::byte*>(seen) + port.rings;
   args.items = reinterpret_cast<const FerryItem*>(rings);
-  args.counts = rings + FerryPort::kItemsBytes;
+  args.counts = rings + kFerryItemsBytes;
   return {};
 }
 
@@ -194,7 +183,7 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
                                                 base::Deadline deadline) {
   warn_of_one_processor(config.rank);
   const window::PacketLayout layout(config.packets);
-  const window::WindowLayout words(words_of(config));
+  const window::WindowLayout words(relay_words(config));
   Result<relay::Opening> opening =
       relay::open(*group, words, std::max(layout.staged_row_stride(), layout.combine_row_stride()),
                   message_bytes_max(config, layout), deadline);

@@ -11,8 +11,11 @@
 /// what one with GPUs will need.
 namespace sluice::engine::cuda {
 
-/// What create_engine takes of one GPU's memory.
+/// What create_engine takes of one GPU's memory, and, with several nodes, of the host's.
 std::vector<SizeEntry> sizes(const EngineConfig& config);
+
+/// What relays of different nodes say to each other needs words and slots; rows lie in HostLanes.
+window::WindowShape relay_words(const EngineConfig& config);
 
 /// What peers of this node write, and for sums of nodes.
 std::size_t window_bytes(const EngineConfig& config);

@@ -238,10 +238,10 @@ class Queue {
   /// next: in device memory, 0 when the launch begins.
   __device__ __forceinline__ Queue(std::uint32_t* next, int lane) : next_(next), lane_(lane) {}
 
-  /// Of so many. One is asked for ahead.
-  __device__ __forceinline__ void open(int count) {
+  /// Of so many. One is asked for ahead, unless all are taken by take_now().
+  __device__ __forceinline__ void open(int count, bool ahead = true) {
     count_ = count;
-    ask();
+    if (ahead) ask();
   }
   /// The next one, or below zero: there is none.
   __device__ __forceinline__ int take() {
@@ -249,6 +249,12 @@ class Queue {
     if (number >= count_) return -1;
     ask();
     return number;
+  }
+  /// The same of one that was not asked for ahead: who is long in coming back keeps none for which others wait.
+  __device__ __forceinline__ int take_now() {
+    ask();
+    const int number = __shfl_sync(~0U, ahead_, 0);
+    return number < count_ ? number : -1;
   }
 
  private:

@@ -6,9 +6,12 @@
 
 /// dispatch in throughput mode, one kernel: a rank tells the ranks of its experts how many tokens are theirs, then which, and
 /// stages the rows that they cannot read where they lie; they pull each row once, straight to where it belongs. A warp
-/// stages and pulls in turn, and waits for its record when nothing is left to stage.
+/// stages and pulls, and waits for its record when nothing is left to stage.
 namespace sluice::engine::cuda {
 namespace {
+
+/// Where rows are quantised: one warp of so many stages first.
+constexpr int kStagersEach = 4;
 
 /// All of a dispatch, or a half of it.
 template <typename Encoder, int kSpan>
@@ -66,7 +69,11 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   RowCopier copier(ring, throughput_memory, desk.ring_bytes, seat.warp, lane);
   Stager<Encoder> stager(a, desk, block, batches, parts, copier, seat);
   Puller<Encoder, kSpan> puller(r, desk, copier, a.halves.receive && !drop, lane);
-  bool stages = a.halves.send && stager.open();
+  // Rows that are only copied are staged by all warps, in turn with pulling: who only pulled would let others wait for its own
+  // rows. Quantising takes longer: some warps do nothing else until it is done, others only when their record is not there.
+  constexpr bool kInTurn = !Encoder::kQuantises;
+  const bool stages_first = kInTurn || seat.warp % kStagersEach == kStagersEach - 1;
+  bool stages = a.halves.send && stager.open(stages_first);
   // A block that is alone stages before it waits for anybody's cell: others wait for its rows. So does, with other nodes, the one
   // that will wait for cells: these come from there when all rows are staged, also those whose turn its warps have.
   const bool alone = stages && (gridDim.x == 1 || (numbers && g.published != nullptr));
@@ -75,17 +82,17 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     if (pulls && a.halves.receive && numbers) {
       number_rows_for_all(r, desk, drop, row_counts, shared, part.recorder, seat);
     }
-    bool owes = true;  // In turn: who only pulled would let others wait for its own rows.
+    bool owes = stages_first;
     bool waited = false;
 #pragma unroll 1
     for (;;) {
       if (pulls && !(stages && owes) && puller.look() && puller.is_ready()) {
         stager.put_aside();
         puller.pull();
-        owes = true;
+        owes = stages_first;
       } else if (stages) {
         stages = stager.stage_next();
-        owes = false;
+        owes = !kInTurn && stages_first;
         if (!stages) part.recorder.mark(Encoder::kVerbatim ? Phase::put : Phase::quantise);
       } else if (pulls && puller.has_more()) {
         if (!waited) part.recorder.mark(Phase::place);

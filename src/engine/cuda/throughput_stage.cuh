@@ -59,19 +59,23 @@ class Stager {
         queue_(&desk.dispatch_notes->next[DispatchNotes::kBatches], seat.lane),
         batches_(batches) {}
 
-  /// Whether there is something to stage.
-  __device__ __forceinline__ bool open() {
+  /// Whether there is something to stage. holds: this warp has its next batch at hand while it does other things.
+  __device__ __forceinline__ bool open(bool holds) {
     if (!stages(a_, desk_, Encoder::kGiven)) return false;
-    queue_.open(batches_.count());
+    holds_ = holds;
+    queue_.open(batches_.count(), holds);
+    if (!holds) return true;
     next_ = queue_.take();
     return next_ >= 0;
   }
 
-  /// Stages a few tokens. Whether there are more.
+  /// Stages a few tokens. Whether there may be more.
   __device__ __forceinline__ bool stage_next() {
-    const int first = batches_.first(next_);
-    const int end = batches_.first(next_ + 1);
-    next_ = queue_.take();
+    const int batch = holds_ ? next_ : queue_.take_now();
+    if (batch < 0) return false;
+    const int first = batches_.first(batch);
+    const int end = batches_.first(batch + 1);
+    if (holds_) next_ = queue_.take();
     bool scales_left = desk_.own.stride != 0;
     if (desk_.own.stride == 0) {
       scales_left = stage_by_ring(first, end);
@@ -85,7 +89,7 @@ class Stager {
     }
     if (a_.cached && desk_.host_targets != nullptr) note_targets(first, end);
     tell(first, end);
-    return next_ >= 0;
+    return !holds_ || next_ >= 0;
   }
 
   /// Before others use the copier: what was asked for ahead is waited for, and forgotten.
@@ -277,7 +281,8 @@ class Stager {
   int lane_;
   Queue queue_;
   Batches batches_;
-  int next_ = -1;       // The batch to stage next.
+  bool holds_ = false;
+  int next_ = -1;       // The batch to stage next, of who holds one.
   unsigned asked_ = 0;  // Pieces that were not taken.
 };
 

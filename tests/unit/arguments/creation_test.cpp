@@ -97,6 +97,12 @@ TEST(CreationArguments, OfSizes) {
                 StatusCode::invalid_argument, {"0 ranks", "1 to 256"});
   expect_status("ranks", Communicator::sizes(Fixture::shape(), 257).status(),
                 StatusCode::invalid_argument, {"257 ranks", "1 to 256"});
+  expect_status("no node", Communicator::sizes(Fixture::shape(), std::vector<int>{}).status(),
+                StatusCode::invalid_argument, {"0 ranks", "1 to 256"});
+  expect_status("an empty node", Communicator::sizes(Fixture::shape(), {2, 0}).status(),
+                StatusCode::invalid_argument, {"a node of 0 ranks", "1 to 256"});
+  expect_status("nodes", Communicator::sizes(Fixture::shape(), {200, 57}).status(),
+                StatusCode::invalid_argument, {"257 ranks", "1 to 256"});
 }
 
 // Needs no GPU.

@@ -87,6 +87,41 @@ TEST(Sizes, AreTheFormulas) {
   EXPECT_EQ(throughput["combine staging"], 3U * 3 * 300 * 512);
 }
 
+std::size_t for_other_nodes(const std::vector<int>& node_sizes, int hidden, Device device) {
+  CommunicatorOptions options;
+  options.mode = Mode::latency;
+  options.device = device;
+  const auto sizes = Communicator::sizes(Shape{8, 4, hidden, 64}, node_sizes, options);
+  EXPECT_TRUE(sizes.ok()) << sizes.status().to_string();
+  std::size_t bytes = 0;
+  for (const SizeEntry& entry : *sizes) {
+    if (entry.name.find("other nodes") != std::string::npos) bytes += entry.bytes;
+  }
+  return bytes;
+}
+
+// By hand: rows of B = 5 banks of 64 tokens, of which 256 elements more take 512 bytes more. Besides rows there is what
+// does not depend on their length, and the begin of a page or of a line.
+TEST(Sizes, OtherNodesTake) {
+  const auto rows = [](const std::vector<int>& node_sizes, Device device) {
+    const std::size_t more =
+        for_other_nodes(node_sizes, 2 * 256, device) - for_other_nodes(node_sizes, 256, device);
+    return (more + 256 * 64) / (512 * 5 * 64);
+  };
+  EXPECT_EQ(for_other_nodes({4}, 256, Device::cpu), 0U);
+  EXPECT_EQ(for_other_nodes({4}, 256, Device::cuda), 0U);
+  // With a peer: what is answered, by rank and by node, and what lands of it.
+  EXPECT_EQ(rows({1, 1}, Device::cpu), 3U);
+  // Answers to two peers, one of which is served.
+  EXPECT_EQ(rows({2, 2}, Device::cpu), 4U);
+  // A lane to the peer and one from it: rows of dispatch and of combine in both.
+  EXPECT_EQ(rows({1, 1}, Device::cuda), 4U);
+  // To two peers, one of which passes rows of dispatch on, and from both.
+  EXPECT_EQ(rows({2, 2}, Device::cuda), 6U);
+  // The rank that is alone on its node serves both others: their rows come to it, and what it answers is summed for each.
+  EXPECT_EQ(rows({2, 1}, Device::cpu), 6U);
+}
+
 // Bytes of this process that are mapped, from the kernel's own account: without the heap, which may give
 // pages back meanwhile.
 std::size_t mapped_bytes() {
