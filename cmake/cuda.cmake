@@ -40,7 +40,7 @@ set(SLUICE_NVCC_FLAGS -std=c++20 -fmad=false --expt-relaxed-constexpr -Werror=al
 if(SLUICE_CUDA_FAST_COMPILE AND SLUICE_NVCC)
   execute_process(COMMAND ${SLUICE_NVCC} --help OUTPUT_VARIABLE said ERROR_QUIET)
   if(said MATCHES "--Ofast-compile")  # From CUDA 12.9 on.
-    list(APPEND SLUICE_NVCC_FLAGS -Ofast-compile=max)
+    list(APPEND SLUICE_NVCC_FLAGS --Ofast-compile=max)
   else()
     message(STATUS "SLUICE_CUDA_FAST_COMPILE: ${SLUICE_NVCC} knows no --Ofast-compile")
   endif()

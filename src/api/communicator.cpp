@@ -313,11 +313,11 @@ Status Communicator::write_profile(const std::string& path) const {
 namespace {
 
 /// What this rank takes.
-std::vector<SizeEntry> account_of(const engine::EngineConfig& config) {
+Result<std::vector<SizeEntry>> account_of(const engine::EngineConfig& config) {
   const std::size_t handle = api::handle_layout(config).bytes;
   if (config.options.device == Device::cuda) {
-    std::vector<SizeEntry> entries = engine::cuda::sizes(config);
-    entries.push_back({"handle", handle});
+    Result<std::vector<SizeEntry>> entries = engine::cuda::sizes(config);
+    if (entries) entries->push_back({"handle", handle});
     return entries;
   }
   const window::WindowLayout layout(config.window);
@@ -341,10 +341,11 @@ std::vector<SizeEntry> account_of(const engine::EngineConfig& config) {
                                     {"registered memory", heap},
                                     {"handle", handle}};
   if (config.nodes.several()) {
-    const std::size_t row = std::max(layout.dispatch_row_stride(), layout.combine_row_stride());
-    const window::RelayLayout relay(layout, config.nodes, config.rank,
-                                    relay::usual_group_rows(row));
-    entries.push_back({"other nodes", memory::rounded_to_pages(relay.bytes()) - window});
+    const Result<window::RelayLayout> relay =
+        relay::usual_layout(layout, config.nodes, config.rank,
+                            std::max(layout.dispatch_row_stride(), layout.combine_row_stride()));
+    if (!relay) return relay.status();
+    entries.push_back({"other nodes", memory::rounded_to_pages(relay->bytes()) - window});
   }
   return entries;
 }
@@ -373,12 +374,13 @@ Result<std::vector<SizeEntry>> Communicator::sizes(const Shape& shape,
   for (int rank = 0; rank < std::max(nodes.ranks(), 1); ++rank) {
     Result<engine::EngineConfig> config = api::resolve(shape, options, rank, nodes);
     if (!config) return config.status();
-    std::vector<SizeEntry> entries = account_of(*config);
+    Result<std::vector<SizeEntry>> entries = account_of(*config);
+    if (!entries) return entries.status();
     std::size_t all = 0;
-    for (const SizeEntry& entry : entries) all += entry.bytes;
+    for (const SizeEntry& entry : *entries) all += entry.bytes;
     if (all <= most) continue;
     most = all;
-    largest = std::move(entries);
+    largest = std::move(entries).value();
   }
   return largest;
 }

@@ -78,9 +78,15 @@ std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
   return std::min<std::uint64_t>(settings.chunk_bytes, traits.put_bytes_max);
 }
 
-int usual_group_rows(std::uint64_t row_bytes) noexcept {
+Result<window::RelayLayout> usual_layout(const window::WindowLayout& window,
+                                         const routing::NodeMap& nodes, int rank,
+                                         std::size_t row_bytes) {
   const transport::RelaySettings settings;
-  return group_rows_of(row_bytes, settings.chunk_bytes, settings.message_rows);
+  window::RelayLayout layout(window, nodes, rank,
+                             group_rows_of(row_bytes, settings.chunk_bytes, settings.message_rows));
+  const Status status = check_layout(layout, row_bytes, settings.chunk_bytes);
+  if (!status.ok()) return status;
+  return layout;
 }
 
 Result<Opening> open(Group& group, const window::WindowLayout& window, std::size_t row_bytes,

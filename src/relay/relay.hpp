@@ -27,8 +27,10 @@ struct Opening {
 /// Of what lies together, put at once at most.
 std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
                           const transport::Traits& traits) noexcept;
-/// Rows of one message, each of so many bytes, with the settings that a network has unless it is told otherwise.
-int usual_group_rows(std::uint64_t row_bytes) noexcept;
+/// The area of a rank with the settings that a network has unless it is told otherwise. `row_bytes`: as in open().
+Result<window::RelayLayout> usual_layout(const window::WindowLayout& window,
+                                         const routing::NodeMap& nodes, int rank,
+                                         std::size_t row_bytes);
 /// Collective. The group has several nodes. `row_bytes`: from one row to the next, of the longest. `message_bytes`: of the
 /// longest message of an engine that does not send those of RelayLayout.
 Result<Opening> open(bootstrap::Group& group, const window::WindowLayout& window,

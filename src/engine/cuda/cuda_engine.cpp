@@ -334,12 +334,14 @@ class CudaEngine final : public Engine {
   template <typename Args>
   int launch_throughput(const Args& args, const InPlace& own, std::uint64_t number,
                         Launch& launch) {
+    Desk desk = resources_.desks[place_of(number)];
     bool pulls_only = false;
     if constexpr (std::is_same_v<Args, DispatchArgs>) {
-      pulls_only = own.stride != 0 && args.layout == Layout::rank_major;
+      // Where it was measured: by bulk copies, of rows without scales.
+      pulls_only = own.stride != 0 && args.layout == Layout::rank_major && args.aligned &&
+                   args.x_dtype != DType::e4m3 && desk.ring_bytes != 0;
     }
     launch.blocks = throughput_blocks(pulls_only);
-    Desk desk = resources_.desks[place_of(number)];
     desk.own = own;
     constexpr int kKind = std::is_same_v<Args, DispatchArgs> ? 0 : 1;
     desk.done += kKind * Desk::kHalves;

@@ -67,14 +67,6 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
   const DeviceGuard guard(resources.device);
   if (!guard.status().ok()) return guard.status();
   const std::size_t bytes = port.rings + kFerryHostBytes;
-  if (bytes / window::kPacketBytes > UINT32_MAX) {  // As items of the ferry count them.
-    return {
-        StatusCode::unimplemented,
-        fmt::format("device = cuda on several nodes: {} bytes of host memory for what goes to and "
-                    "comes from other nodes, expected less than 64 GiB: fewer tokens per call "
-                    "(max_tokens), or a smaller hidden or in_flight",
-                    bytes)};
-  }
   Result<std::shared_ptr<void>> pinned = memory::take_pinned(bytes);
   if (!pinned) return pinned.status();
   port.memory = std::move(pinned).value();

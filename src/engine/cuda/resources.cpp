@@ -22,26 +22,6 @@ using memory::cuda_status;
 using memory::DeviceGuard;
 using memory::DeviceMemory;
 
-Status check_config(const EngineConfig& config) {
-  const auto unimplemented = [](std::string message) {
-    return Status(StatusCode::unimplemented, std::move(message));
-  };
-  if (config.ranks > kPeersMax) {
-    return unimplemented(
-        fmt::format("device = cuda with {} ranks, expected at most {}", config.ranks, kPeersMax));
-  }
-  if (!config.throughput() && config.tokens_max > kTokensMax) {
-    return unimplemented(fmt::format("device = cuda with slot_tokens = {}, expected at most {}",
-                                     config.tokens_max, kTokensMax));
-  }
-  if (!window::PacketLayout(config.packets).valid()) {
-    return unimplemented(
-        "device = cuda: one rank's part of a window exceeds 4 GiB; expected fewer tokens "
-        "(slot_tokens, or max_tokens in mode throughput), or a smaller hidden or in_flight");
-  }
-  return {};
-}
-
 Status choose_device(const EngineConfig& config, Resources& resources) {
   int count = 0;
   if (Status status = cuda_status(cudaGetDeviceCount(&count), "looking for a GPU"); !status.ok()) {

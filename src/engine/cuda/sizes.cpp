@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "engine/cuda/sizes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
 
 #include "engine/cuda/ferry.hpp"
+#include "memory/cuda/pinned_memory.hpp"
 #include "relay/relay.hpp"
 #include "window/host_lanes.hpp"
 #include "window/sum_lanes.hpp"
@@ -26,18 +32,41 @@ std::size_t desk_bytes(const EngineConfig& config) {
   return bytes;
 }
 
-/// What other nodes take of the host.
-void add_host_memory(const EngineConfig& config, std::vector<SizeEntry>& all) {
-  const window::PacketLayout layout(config.packets);
-  const window::HostLanes lanes(layout, config.nodes, config.rank, window::kPageBytes);
-  all.push_back({"pinned host memory, other nodes", lanes.end() + kFerryHostBytes});
-  const std::size_t row = std::max(layout.staged_row_stride(), layout.combine_row_stride());
-  const window::RelayLayout words(window::WindowLayout(relay_words(config)), config.nodes,
-                                  config.rank, relay::usual_group_rows(row));
-  all.push_back({"host memory, other nodes", words.bytes()});
+}  // namespace
+
+Status check_config(const EngineConfig& config) {
+  const auto unimplemented = [](std::string message) {
+    return Status(StatusCode::unimplemented, std::move(message));
+  };
+  if (config.ranks > kPeersMax) {
+    return unimplemented(
+        fmt::format("device = cuda with {} ranks, expected at most {}", config.ranks, kPeersMax));
+  }
+  if (!config.throughput() && config.tokens_max > kTokensMax) {
+    return unimplemented(fmt::format("device = cuda with slot_tokens = {}, expected at most {}",
+                                     config.tokens_max, kTokensMax));
+  }
+  if (!window::PacketLayout(config.packets).valid()) {
+    return unimplemented(
+        "device = cuda: one rank's part of a window exceeds 4 GiB; expected fewer tokens "
+        "(slot_tokens, or max_tokens in mode throughput), or a smaller hidden or in_flight");
+  }
+  // As items of the ferry count them.
+  if (config.nodes.several() && host_bytes(config) / window::kPacketBytes > UINT32_MAX) {
+    return unimplemented(
+        fmt::format("device = cuda on several nodes: {} bytes of host memory for what goes to and "
+                    "comes from other nodes, expected less than 64 GiB: fewer tokens per call "
+                    "(max_tokens), or a smaller hidden or in_flight",
+                    host_bytes(config)));
+  }
+  return {};
 }
 
-}  // namespace
+std::size_t host_bytes(const EngineConfig& config) {
+  const window::HostLanes lanes(window::PacketLayout(config.packets), config.nodes, config.rank,
+                                window::kPageBytes);
+  return lanes.end() + kFerryHostBytes;
+}
 
 window::WindowShape relay_words(const EngineConfig& config) {
   window::WindowShape shape;
@@ -60,7 +89,8 @@ std::size_t evidence_bytes(const EngineConfig& config) {
          static_cast<std::size_t>(config.packets.banks * config.ranks);
 }
 
-std::vector<SizeEntry> sizes(const EngineConfig& config) {
+Result<std::vector<SizeEntry>> sizes(const EngineConfig& config) {
+  if (Status status = check_config(config); !status.ok()) return status;
   std::vector<SizeEntry> all = {
       {"window", mapped(window_bytes(config))},
       {"state", sizeof(State)},
@@ -73,7 +103,14 @@ std::vector<SizeEntry> sizes(const EngineConfig& config) {
     const std::size_t registered = mapped(config.options.registered_bytes);
     if (registered != 0) all.push_back({"registered memory", registered});
   }
-  if (config.nodes.several()) add_host_memory(config, all);
+  if (!config.nodes.several()) return all;
+  all.push_back({"pinned host memory, other nodes", memory::pinned_bytes(host_bytes(config))});
+  const window::PacketLayout layout(config.packets);
+  const Result<window::RelayLayout> words =
+      relay::usual_layout(window::WindowLayout(relay_words(config)), config.nodes, config.rank,
+                          std::max(layout.staged_row_stride(), layout.combine_row_stride()));
+  if (!words) return words.status();
+  all.push_back({"host memory, other nodes", words->bytes()});
   return all;
 }
 

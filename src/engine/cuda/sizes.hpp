@@ -11,9 +11,13 @@
 /// what one with GPUs will need.
 namespace sluice::engine::cuda {
 
+/// Whether the engine takes such a communicator.
+Status check_config(const EngineConfig& config);
 /// What create_engine takes of one GPU's memory, and, with several nodes, of the host's.
-std::vector<SizeEntry> sizes(const EngineConfig& config);
+Result<std::vector<SizeEntry>> sizes(const EngineConfig& config);
 
+/// Pinned host memory for what goes to and comes from other nodes: HostLanes, and the rings of the ferry.
+std::size_t host_bytes(const EngineConfig& config);
 /// What relays of different nodes say to each other needs words and slots; rows lie in HostLanes.
 window::WindowShape relay_words(const EngineConfig& config);
 

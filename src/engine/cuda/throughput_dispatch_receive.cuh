@@ -331,15 +331,14 @@ __device__ __forceinline__ void end_receive(const Receipt& r, const Desk& desk, 
   const Geometry& g = r.g;
   const DispatchNotes& notes = *desk.dispatch_notes;
   const std::uint64_t epoch = note.block.received.epoch + 1;
-  const bool all_came = notes.missing == 0;
   __shared__ std::uint32_t lost;
   if (seat.warp == 0) {
-    // First, since they wait for it: nothing is read of them after this, unless something is missing.
-    if (all_came) tell(g, protocol::Kind::dispatch, epoch, note.block.suspects, seat.lane);
     const bool given = ((desk.arrivals->given >> seat.lane) & 1U) != 0;
     const bool missing = ((notes.missing >> seat.lane) & 1U) != 0;
     const bool accused = given && seat.lane != g.rank && is_accused(g, seat.lane);
     lost = lanes_with(given && (missing || accused));
+    // At once, since they wait for it: nothing is read of them after this, unless something has to be mended.
+    if (lost == 0) tell(g, protocol::Kind::dispatch, epoch, note.block.suspects, seat.lane);
     note.signature = r.signature;  // For mend_pulled().
     if (seat.lane < g.ranks) count_wait(g, seat.lane, notes.waited_ns[seat.lane]);
   }
@@ -349,8 +348,9 @@ __device__ __forceinline__ void end_receive(const Receipt& r, const Desk& desk, 
     mend_pulled({&r.a, &note}, &desk, __ffs(static_cast<int>(left)) - 1);
     __syncthreads();
   }
-  if (!all_came && seat.warp == 0)
+  if (lost != 0 && seat.warp == 0) {
     tell(g, protocol::Kind::dispatch, epoch, note.block.suspects, seat.lane);
+  }
 }
 
 }  // namespace sluice::engine::cuda

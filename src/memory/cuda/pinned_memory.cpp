@@ -14,8 +14,6 @@ namespace sluice::memory {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-/// Large pieces are taken in such steps.
-constexpr std::size_t kLargeBytes = std::size_t{2} << 20;
 
 Result<void*> allocate(std::size_t bytes) {
   void* memory = nullptr;
@@ -63,7 +61,7 @@ Result<std::shared_ptr<void>> take_pinned() {
 }
 
 Result<std::shared_ptr<void>> take_pinned(std::size_t bytes) {
-  const std::size_t whole = (bytes + kLargeBytes - 1) / kLargeBytes * kLargeBytes;
+  const std::size_t whole = pinned_bytes(bytes);
   Free& free = free_pieces();
   std::byte* piece = nullptr;
   {

@@ -121,6 +121,12 @@ TEST(CreationArguments, SizesOnGpus) {
   EXPECT_EQ(throughput->size(), sizes->size() + 2);
   EXPECT_EQ(throughput->back().name, "handle");
   for (const SizeEntry& entry : *throughput) EXPECT_GT(entry.bytes, 0U) << entry.name;
+  // What create refuses has no size.
+  expect_status("ranks", Communicator::sizes(Fixture::shape(), {9, 8}, options).status(),
+                StatusCode::unimplemented, {"17 ranks", "at most 16"});
+  options.permit_single = true;
+  expect_status("lane", Communicator::sizes({256, 8, 7168, 16384}, {1, 1}, options).status(),
+                StatusCode::unimplemented, {"4 GiB"});
 }
 
 // 256 ranks of 2^20 tokens with 32 routes would need 33 bits for a row.

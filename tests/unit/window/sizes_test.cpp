@@ -91,7 +91,7 @@ std::size_t for_other_nodes(const std::vector<int>& node_sizes, int hidden, Devi
   CommunicatorOptions options;
   options.mode = Mode::latency;
   options.device = device;
-  const auto sizes = Communicator::sizes(Shape{8, 4, hidden, 64}, node_sizes, options);
+  const auto sizes = Communicator::sizes(Shape{8, 4, hidden, 512}, node_sizes, options);
   EXPECT_TRUE(sizes.ok()) << sizes.status().to_string();
   std::size_t bytes = 0;
   for (const SizeEntry& entry : *sizes) {
@@ -100,13 +100,14 @@ std::size_t for_other_nodes(const std::vector<int>& node_sizes, int hidden, Devi
   return bytes;
 }
 
-// By hand: rows of B = 5 banks of 64 tokens, of which 256 elements more take 512 bytes more. Besides rows there is what
-// does not depend on their length, and the begin of a page or of a line.
+// By hand: rows of B = 5 banks of 512 tokens, of which 4096 elements more take 8192 bytes more. Besides rows there is what
+// does not depend on their length, and the begin of a page, of a line, or of what is pinned at once.
 TEST(Sizes, OtherNodesTake) {
   const auto rows = [](const std::vector<int>& node_sizes, Device device) {
     const std::size_t more =
-        for_other_nodes(node_sizes, 2 * 256, device) - for_other_nodes(node_sizes, 256, device);
-    return (more + 256 * 64) / (512 * 5 * 64);
+        for_other_nodes(node_sizes, 4096 + 256, device) - for_other_nodes(node_sizes, 256, device);
+    constexpr std::size_t kRows = std::size_t{8192} * 5 * 512;
+    return (more + kRows / 4) / kRows;
   };
   EXPECT_EQ(for_other_nodes({4}, 256, Device::cpu), 0U);
   EXPECT_EQ(for_other_nodes({4}, 256, Device::cuda), 0U);
