@@ -354,10 +354,7 @@ Result<std::vector<SizeEntry>> account_of(const engine::EngineConfig& config) {
 
 Result<std::vector<SizeEntry>> Communicator::sizes(const Shape& shape, int ranks,
                                                    const CommunicatorOptions& options) {
-  Result<engine::EngineConfig> config =
-      api::resolve(shape, options, 0, routing::NodeMap::one_node(ranks));
-  if (!config) return config.status();
-  return account_of(*config);
+  return sizes(shape, std::vector<int>{ranks}, options);
 }
 
 Result<std::vector<SizeEntry>> Communicator::sizes(const Shape& shape,

@@ -66,7 +66,7 @@ void fill_places(const EngineConfig& config, FerryPort& port) {
 Status fill_port(const EngineConfig& config, const Resources& resources, FerryPort& port) {
   const DeviceGuard guard(resources.device);
   if (!guard.status().ok()) return guard.status();
-  const std::size_t bytes = port.rings + kFerryHostBytes;
+  const std::size_t bytes = host_bytes(config);
   Result<std::shared_ptr<void>> pinned = memory::take_pinned(bytes);
   if (!pinned) return pinned.status();
   port.memory = std::move(pinned).value();
@@ -188,8 +188,7 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   port->pool = resources.pool;
   port->board = resources.board;
   for (int rank = 0; rank < config.ranks; ++rank) {
-    port->lanes.emplace_back(layout, config.nodes, rank,
-                             window::kPageBytes);  // Behind `published`.
+    port->lanes.push_back(host_lanes(config, rank));
   }
   const auto own = static_cast<std::size_t>(config.rank);
   port->rings = port->lanes[own].end();

@@ -11,7 +11,6 @@
 #include "engine/cuda/ferry.hpp"
 #include "memory/cuda/pinned_memory.hpp"
 #include "relay/relay.hpp"
-#include "window/host_lanes.hpp"
 #include "window/sum_lanes.hpp"
 
 namespace sluice::engine::cuda {
@@ -62,10 +61,11 @@ Status check_config(const EngineConfig& config) {
   return {};
 }
 
+window::HostLanes host_lanes(const EngineConfig& config, int rank) {
+  return {window::PacketLayout(config.packets), config.nodes, rank, window::kPageBytes};
+}
 std::size_t host_bytes(const EngineConfig& config) {
-  const window::HostLanes lanes(window::PacketLayout(config.packets), config.nodes, config.rank,
-                                window::kPageBytes);
-  return lanes.end() + kFerryHostBytes;
+  return host_lanes(config, config.rank).end() + kFerryHostBytes;
 }
 
 window::WindowShape relay_words(const EngineConfig& config) {

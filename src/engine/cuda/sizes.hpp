@@ -6,6 +6,7 @@
 
 #include "engine/cuda/throughput.hpp"
 #include "engine/engine.hpp"
+#include "window/host_lanes.hpp"
 
 /// How much the CUDA engine takes of a GPU's memory. Built also where the engine is not: a machine without a GPU can tell
 /// what one with GPUs will need.
@@ -16,7 +17,9 @@ Status check_config(const EngineConfig& config);
 /// What create_engine takes of one GPU's memory, and, with several nodes, of the host's.
 Result<std::vector<SizeEntry>> sizes(const EngineConfig& config);
 
-/// Pinned host memory for what goes to and comes from other nodes: HostLanes, and the rings of the ferry.
+/// Where what goes to and comes from other nodes lies in the host memory of `rank`, behind Geometry::published.
+window::HostLanes host_lanes(const EngineConfig& config, int rank);
+/// Of that memory, which is pinned, with the rings of the ferry.
 std::size_t host_bytes(const EngineConfig& config);
 /// What relays of different nodes say to each other needs words and slots; rows lie in HostLanes.
 window::WindowShape relay_words(const EngineConfig& config);
