@@ -8,6 +8,7 @@ set_property(CACHE SLUICE_PRECOMPILED_HEADERS PROPERTY STRINGS OFF TESTS ON)
 option(SLUICE_CUDA_FAST_COMPILE "Kernels that are compiled in a quarter of the time, and are slow: where none runs" OFF)
 option(SLUICE_KERNEL_DELAYS "For tests on GPUs: what kernels store and look at comes late now and then" OFF)
 option(SLUICE_MUTANTS "Compile the test-only mutants in (SLUICE_MUTANT=name selects one at run time)" OFF)
+option(SLUICE_TESTS_IN_SHARDS "Many cases of GoogleTest in each of ctest's tests: where processes start slowly" OFF)
 option(SLUICE_FUZZ "Build the fuzzers (clang, libFuzzer)" OFF)
 option(SLUICE_CUDA_COMPILE "Compile the headers of host and device with nvcc, where there is one" OFF)
 set(SLUICE_LIBFABRIC AUTO CACHE STRING

@@ -124,7 +124,7 @@ TEST_P(Order, RandomDelays) {
 // An engine may divide its work otherwise for few tokens than for many, on every rank for itself.
 TEST_P(Order, FewAndManyTokens) {
   Scenario scenario = small();
-  scenario.shape.max_tokens = 80;
+  scenario.shape.max_tokens = 144;  // More blocks than for few.
   using support::TokensKind;
   for (const TokensKind tokens : {TokensKind::full, TokensKind::some_zero, TokensKind::one_rank,
                                   TokensKind::full, TokensKind::all_zero, TokensKind::varied}) {

@@ -16,6 +16,7 @@
 #include "codec/row_kernels.hpp"
 #include "engine/cuda/arguments.hpp"
 #include "engine/cuda/caller_memory.hpp"
+#include "engine/cuda/cut.hpp"
 #include "engine/cuda/device_buffers.hpp"
 #include "engine/cuda/kernels.hpp"
 #include "engine/cuda/node_link.hpp"
@@ -279,16 +280,9 @@ class CudaEngine final : public Engine {
     set_rows(known_, request, received, outputs.zero_padding, args);
   }
 
-  /// Tokens up to which the kernels for few are used: small pieces for many warps.
-  static constexpr int kFewDispatched = 32;
-  static constexpr int kFewCombined = 64;
-  /// Tokens up to which one block per multiprocessor is enough.
-  static constexpr int kOneBlock = 32;
-
-  /// Two per multiprocessor where one would not do.
-  int blocks_for(bool one, const Footprint& footprint, bool on_own_gpu) {
+  /// As many as are wanted, if they fit.
+  int latency_blocks(int wanted, const Footprint& footprint, bool on_own_gpu) {
     const int per_processor = blocks_per_processor(footprint, on_own_gpu);
-    const int wanted = resources_.processors * (one ? 1 : 2);
     int most = resources_.processors * per_processor;
     // Ranks that share the GPU leave as much as each of them takes: whatever a rank queues between its
     // calls must run while the others wait for it. By whole multiprocessors: blocks of some kernels need one each,
@@ -360,7 +354,9 @@ class CudaEngine final : public Engine {
     // Whatever goes wrong before it, the launch is tried: without it this rank's epoch falls behind.
     Status status = guard.status();
     if (status.ok()) status = order_.follow(static_cast<cudaStream_t>(stream));
-    args.many = args.tokens > (std::is_same_v<Args, DispatchArgs> ? kFewDispatched : kFewCombined);
+    const Load load{args.tokens, config_.ranks, args.geometry.hidden, resources_.processors};
+    const Cut cut = std::is_same_v<Args, DispatchArgs> ? cut_dispatch(load) : cut_combine(load);
+    args.many = cut.many;
     Launch launch;
     launch.stream = stream;
     launch.overlap = resources_.overlap;
@@ -371,8 +367,7 @@ class CudaEngine final : public Engine {
                              "launching kernels");
     } else if constexpr (std::is_same_v<Args, DispatchArgs>) {
       args.numbers = numbers_rows_at_once(args);
-      launch.blocks =
-          blocks_for(args.tokens <= kOneBlock, dispatch_footprint(args), guard.status().ok());
+      launch.blocks = latency_blocks(cut.blocks, dispatch_footprint(args), guard.status().ok());
       launched = cuda_status(static_cast<cudaError_t>(launch_dispatch(args, launch)),
                              "launching dispatch");
       if (launched.ok()) {
@@ -380,8 +375,7 @@ class CudaEngine final : public Engine {
                                "launching a kernel for row_counts");
       }
     } else {
-      launch.blocks =
-          blocks_for(args.tokens <= kOneBlock, combine_footprint(args), guard.status().ok());
+      launch.blocks = latency_blocks(cut.blocks, combine_footprint(args), guard.status().ok());
       launched =
           cuda_status(static_cast<cudaError_t>(launch_combine(args, launch)), "launching combine");
     }

@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     }
   }
   __syncthreads();
-  if constexpr (kCommon && !kFew) {
+  if constexpr (kCommon) {
     prefetch_inputs<Encoder>(a, early.herald >= 0, send_place, send_tasks, table.shift, places,
                              lane);
   }

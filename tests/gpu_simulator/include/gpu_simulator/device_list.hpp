@@ -10,7 +10,8 @@ namespace gpu_simulator {
 inline constexpr int kDevices = 4;
 inline constexpr std::size_t kDynamicBytes = std::size_t{227} << 10;
 
-/// Multiprocessors of each: SLUICE_SIMULATOR_PROCESSORS, or 4. With two blocks each a kernel has one for every role.
+/// Multiprocessors of each: SLUICE_SIMULATOR_PROCESSORS, or 4. A kernel has one block on each, or two; 8 are the least for
+/// every role.
 int processors() noexcept;
 int current_device() noexcept;
 std::uint64_t host_nanoseconds() noexcept;
