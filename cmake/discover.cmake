@@ -14,7 +14,8 @@ function(sluice_discover_tests target)
   if(NOT of_TEST_LIST)
     set(of_TEST_LIST ${target}_TESTS)
   endif()
-  gtest_discover_tests(${target} TEST_LIST ${of_TEST_LIST} ${of_UNPARSED_ARGUMENTS})
+  # Parameters have names; as values some are addresses.
+  gtest_discover_tests(${target} TEST_LIST ${of_TEST_LIST} NO_PRETTY_VALUES ${of_UNPARSED_ARGUMENTS})
   set(behind ${CMAKE_CURRENT_BINARY_DIR}/${of_TEST_LIST}.cmake)
   file(CONFIGURE OUTPUT ${behind} @ONLY CONTENT [==[
 foreach(test IN LISTS @of_TEST_LIST@)
