@@ -354,9 +354,12 @@ class CudaEngine final : public Engine {
     // Whatever goes wrong before it, the launch is tried: without it this rank's epoch falls behind.
     Status status = guard.status();
     if (status.ok()) status = order_.follow(static_cast<cudaStream_t>(stream));
-    const Load load{args.tokens, config_.ranks, args.geometry.hidden, resources_.processors};
-    const Cut cut = std::is_same_v<Args, DispatchArgs> ? cut_dispatch(load) : cut_combine(load);
-    args.many = cut.many;
+    // Throughput mode does not ask.
+    const Cut cut =
+        config_.throughput()
+            ? Cut()
+            : cut_for({args.tokens, config_.ranks, args.geometry.hidden, resources_.processors});
+    args.many = std::is_same_v<Args, DispatchArgs> ? cut.many_dispatched : cut.many_combined;
     Launch launch;
     launch.stream = stream;
     launch.overlap = resources_.overlap;

@@ -74,8 +74,9 @@ __device__ __forceinline__ void prefetch_inputs(const DispatchArgs& a, bool hera
 #pragma unroll 1
   for (int at = static_cast<int>(threadIdx.x); at < places; at += kBlockThreads) {
     const int k = at & ((1 << shift) - 1);
+    if (k >= a.geometry.top_k) continue;
     prefetch(id_at(a, at >> shift, k));
-    if (a.weights != nullptr && k < a.geometry.top_k) prefetch(weight_at(a, at >> shift, k));
+    if (a.weights != nullptr) prefetch(weight_at(a, at >> shift, k));
   }
 }
 

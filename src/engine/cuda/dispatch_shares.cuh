@@ -29,8 +29,8 @@ struct HeaderShare {
 };
 
 /// Of so many workers, one sends where there are many tokens, and the others take: while stores to peers wait
-/// for the links, loads of the same multiprocessor wait behind them. Two blocks run on a multiprocessor, so
-/// some take beside a sender.
+/// for the links, loads of the same multiprocessor wait behind them. Where two blocks run on
+/// a multiprocessor, some take beside a sender.
 inline constexpr int kSplit = 4;
 __device__ __forceinline__ bool is_split(const Crew& crew, bool many) {
   return many && crew.workers >= kSplit;

@@ -10,8 +10,8 @@ namespace gpu_simulator {
 inline constexpr int kDevices = 4;
 inline constexpr std::size_t kDynamicBytes = std::size_t{227} << 10;
 
-/// Multiprocessors of each: SLUICE_SIMULATOR_PROCESSORS, or 4. A kernel has one block on each, or two; 8 are the least for
-/// every role.
+/// Multiprocessors of each: SLUICE_SIMULATOR_PROCESSORS, or 4. In latency mode a kernel has one block on each, two, or one
+/// on each of half of them: with 16 there is one for every role.
 int processors() noexcept;
 int current_device() noexcept;
 std::uint64_t host_nanoseconds() noexcept;
