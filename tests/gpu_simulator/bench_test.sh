@@ -9,14 +9,14 @@ trap 'rm -rf "$folder"' EXIT
 
 count() { grep -c "$1" "$2" || true; }
 
-# Enough tokens and multiprocessors for a grid with all roles. A row for every rank, way and operation of the two iterations, and for every single pair;
-# every phase was there.
+# Enough tokens and multiprocessors for a grid with all roles. A row for every rank, way and operation of the two
+# iterations, and for every single pair; every phase was there.
 for mode in latency throughput; do
   tokens=72
   processors=8
   [ $mode = latency ] || { tokens=40; processors=4; }
-  SLUICE_SIMULATOR_PROCESSORS=$processors "$sluice" bench --engine cuda --ranks 2 --tokens $tokens --hidden 256 --experts 16 --iterations 2 --warmup 1 --sets 2 \
-    --chain 2 --mode $mode --check --deadline 100 --singles 6 --late 50 --samples "$folder/samples.csv" \
+  SLUICE_SIMULATOR_PROCESSORS=$processors "$sluice" bench --engine cuda --ranks 2 --tokens $tokens \
+    --hidden 256 --experts 16 --iterations 2 --warmup 1 --sets 2 --chain 2 --mode $mode --check --deadline 100 --singles 6 --late 50 --samples "$folder/samples.csv" \
     --profile "$folder/profile" >"$folder/table"
   cat "$folder/table"
   grep -q '# OK: every value is right' "$folder/table"

@@ -6,7 +6,7 @@
 namespace sluice::engine::cuda {
 namespace {
 
-// What docs/performance/cuda-engine.md, version 14, says, and beside it what was not measured.
+// As docs/performance/cuda-engine.md, version 14, has it.
 TEST(CutCuda, IsWhatWasMeasured) {
   struct Row {
     int tokens, ranks, hidden;
@@ -29,7 +29,7 @@ TEST(CutCuda, IsWhatWasMeasured) {
       {64, 2, 7168, true, true, 132},
       {128, 2, 7168, true, true, 132},
       {256, 2, 7168, true, true, 264},
-      // Few blocks only with kernels for few tokens.
+      // Not measured: few blocks only with kernels for few tokens.
       {33, 2, 7168, true, true, 132},
       {8, 8, 7168, true, true, 132},
       {115, 2, 2048, true, true, 132},
