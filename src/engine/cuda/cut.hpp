@@ -7,7 +7,7 @@
 
 /// Latency mode: into how large pieces and among how many blocks operations are cut. Any choice is right; these were
 /// measured on 2 and 4 GPUs of 132 multiprocessors, ranks with as many tokens each (docs/performance/cuda-engine.md,
-/// version 14).
+/// version 15).
 namespace sluice::engine::cuda {
 
 /// What a rank's call is about.
@@ -32,26 +32,25 @@ struct Cut {
 };
 
 /// One block on each multiprocessor leaves room for the next operation's, which begin to read before this one has ended.
-/// Of more than 128 tokens two blocks move more. Where no warp gets a second piece by it, one multiprocessor of two is
-/// enough, but for very few pieces: two that are neighbours presumably fetch their instructions through one cache.
+/// Of more than 128 tokens two blocks move more. Kernels for few tokens have a multiprocessor for themselves
+/// (blocks_together()): as long as not too many warps get a second piece by it, they take every second one, and the next
+/// operation's the others.
 constexpr Cut cut_for(const Load& load) {
   constexpr int kTwoBlocks = 128;
   constexpr int kFewDispatched = 32;  // tokens
   constexpr int kFewRecordsDispatched = 48;
-  constexpr int kFewRecordsCombined = 32;
+  constexpr int kFewRecordsCombined = 40;
   Cut chosen;
   chosen.many_dispatched = load.tokens > kFewDispatched || load.sent() > kFewRecordsDispatched;
-  chosen.many_combined = load.sent() > kFewRecordsCombined;
-  const int large = load.pieces(2 * kStepElements);  // Those of a dispatch, or twice as large.
-  const int combined = chosen.many_combined ? large : load.pieces(kStepElements);
+  chosen.many_combined = chosen.many_dispatched || load.sent() > kFewRecordsCombined;
   const int half = load.processors / 2;
   const int warps = (half - half / 8) * kBlockWarps;  // Some blocks keep books.
-  // Of a dispatch of many only some blocks send.
-  const bool fits = !chosen.many_dispatched && combined <= warps;
+  // Who sends nothing may still receive much.
+  const bool fits = load.tokens > 0 && 2 * load.pieces(kStepElements) <= 3 * warps;
   if (load.tokens > kTwoBlocks) {
     chosen.blocks = 2 * load.processors;
   } else {
-    chosen.blocks = fits && large > load.processors ? half : load.processors;
+    chosen.blocks = fits && !chosen.many_combined ? half : load.processors;
   }
   return chosen;
 }

@@ -157,7 +157,7 @@ __device__ __noinline__ void take_all_cached(Late late, int first, int warps) {
 constexpr int kAnyLayout = -1;
 
 template <typename Encoder, int kSpan, int kLayout, bool kNumbers, bool kRecords>
-__global__ void __launch_bounds__(kBlockThreads, 2)
+__global__ void __launch_bounds__(kBlockThreads, blocks_together(Encoder::kCommon && kSpan == 1))
     dispatch_kernel(const __grid_constant__ DispatchArgs a) {
   constexpr bool kCommon = Encoder::kCommon;
   constexpr bool kFew = kCommon && kSpan == 1;

@@ -267,16 +267,14 @@ static __device__ __noinline__ bool finish_report_slowly(Late late, Sums sums, S
   return finish_report(r, sums, sets, drop);
 }
 
-/// The rest of the handle's header, and where every source's records begin, by one warp of the first
-/// keeper after number_rows().
-template <bool kSlowly>
-__device__ __forceinline__ void finish_header(const Receipt& r, const Shared& shared, bool drop,
-                                              std::uint64_t epoch, int lane) {
+/// Where every source's records begin, of which lane r has how many come from rank r, and what the handle's header says of
+/// them. rows: but of rank_major, which has as many as there are records. By one warp. Returns how many rank_major has no
+/// room for.
+__device__ __forceinline__ int write_header(const Receipt& r, int records, std::int64_t rows,
+                                            bool drop, std::uint64_t epoch, int lane) {
   const DispatchArgs& a = r.a;
   const Geometry& g = r.g;
-  const Coming& coming = shared.coming;
   const bool writes = a.handle != nullptr && !a.cached;
-  int records = lane < g.ranks && !drop ? coming.records[lane] : 0;
 #pragma unroll 1
   for (int step = 1; step < kPeersMax; step *= 2) {
     const int other = __shfl_up_sync(~0U, records, step);
@@ -284,38 +282,84 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
   }
   if (lane < g.ranks && writes) r.handle.source_offsets()[lane + 1] = records;
   records = __shfl_sync(~0U, records, g.ranks - 1);
-  if (lane != 0) return;
-  std::int64_t rows = drop ? 0 : shared.rows;
-  std::int64_t overflow = shared.overflow_rows;
+  int overflow = 0;
   if (r.layout == Layout::rank_major) {
-    const bool limited = a.capacity > 0 && records > a.capacity;
-    rows = limited ? a.capacity : records;
-    overflow = limited ? records - a.capacity : 0;
+    if (a.capacity > 0 && records > a.capacity) overflow = records - static_cast<int>(a.capacity);
+    rows = records - overflow;
   }
-  if (writes) {
-    r.handle.source_offsets()[0] = 0;
-    window::HandleHeader& header = *r.handle.header();
-    header.dispatch = epoch;
-    header.records = records;
-    header.rows = rows;
-    auto* const brief = reinterpret_cast<uint4*>(&header.brief);
-    const auto dispatch = static_cast<std::uint32_t>(epoch);
-    brief[0] = make_uint4(
-        drop ? 0 : g.handle_key, dispatch, static_cast<std::uint32_t>(records),
-        static_cast<std::uint32_t>(a.header.tokens) | static_cast<std::uint32_t>(r.layout) << 24);
-    brief[1] = make_uint4(static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(rows >> 32),
-                          static_cast<std::uint32_t>(a.capacity),
-                          static_cast<std::uint32_t>(a.capacity >> 32));
-  } else if (a.cached) {
-    overflow = drop ? 0 : r.handle.header()->report.overflow_rows;
+  if (lane != 0 || !writes) return overflow;
+  r.handle.source_offsets()[0] = 0;
+  window::HandleHeader& header = *r.handle.header();
+  header.dispatch = epoch;
+  header.records = records;
+  header.rows = rows;
+  auto* const brief = reinterpret_cast<uint4*>(&header.brief);
+  const auto dispatch = static_cast<std::uint32_t>(epoch);
+  brief[0] = make_uint4(
+      drop ? 0 : g.handle_key, dispatch, static_cast<std::uint32_t>(records),
+      static_cast<std::uint32_t>(a.header.tokens) | static_cast<std::uint32_t>(r.layout) << 24);
+  brief[1] = make_uint4(static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(rows >> 32),
+                        static_cast<std::uint32_t>(a.capacity),
+                        static_cast<std::uint32_t>(a.capacity >> 32));
+  return overflow;
+}
+
+/// The same by a warp that does not wait for its block, where rows need not be counted. Returns whether the cells came in
+/// time.
+__device__ __forceinline__ bool write_header_early(const Receipt& r, Shared& shared,
+                                                   std::uint64_t epoch, int lane) {
+  const Geometry& g = r.g;
+  const int peer = min(lane, g.ranks - 1);
+  const std::byte* const cell_at =
+      in_at(g, peer, g.layout.cell(protocol::CellKind::dispatch, r.bank));
+  PeerCell cell;
+  cell.missing = is_absent(r, peer);
+  Polls polls(is_weary(r));
+  uint4 packet = load_packet(cell_at);  // Pairs with send_cell() of the source.
+#pragma unroll 1
+  while (!__all_sync(~0U, packet.x == r.tag || cell.missing)) {
+    if (polls.was_weary()) return false;
+    (void)polls.weary();
+    packet = load_packet(cell_at);
   }
+  cell.read(packet, r.signature);
+  const std::uint32_t accepted =
+      lanes_with(lane < g.ranks && !cell.missing && !cell.refused && !cell.mismatched);
+  const int overflow =
+      write_header(r, lane < g.ranks ? cell.records() : 0,
+                   static_cast<std::int64_t>(g.local_experts) * r.a.capacity, false, epoch, lane);
+  if (lane != 0) return true;
+  r.handle.header()->accepted.words[0] = accepted;
+  if (overflow != 0) shared.overflow_rows = static_cast<std::uint32_t>(overflow);
+  return true;
+}
+
+/// What there is to report, and what depends on it. overflow: rows. By one thread of the first keeper, after the block has
+/// met.
+template <bool kSlowly>
+__device__ __forceinline__ void finish_books(const Receipt& r, const Shared& shared, bool drop,
+                                             std::int64_t overflow) {
+  if (r.a.cached) overflow = drop ? 0 : r.handle.header()->report.overflow_rows;
   Sums sums{0, shared.bad_routes, static_cast<std::uint32_t>(overflow)};
+  const Coming& coming = shared.coming;
   const Sets sets{coming.missing, coming.refused, coming.mismatched};
   const bool tells = kSlowly ? finish_report_slowly(late_of(r), sums, sets, drop)
                              : finish_report(r, sums, sets, drop);
   if (!tells) return;
-  if (a.cached) sums.overflow_rows = 0;
-  add_totals(&g, protocol::Kind::dispatch, sums, sets);
+  if (r.a.cached) sums.overflow_rows = 0;
+  add_totals(&r.g, protocol::Kind::dispatch, sums, sets);
+}
+
+/// All of this by one warp, after number_rows().
+template <bool kSlowly>
+__device__ __forceinline__ void finish_header(const Receipt& r, const Shared& shared, bool drop,
+                                              std::uint64_t epoch, int lane) {
+  const int records = lane < r.g.ranks && !drop ? shared.coming.records[lane] : 0;
+  const int beyond = write_header(r, records, drop ? 0 : shared.rows, drop, epoch, lane);
+  const bool rank_major = r.layout == Layout::rank_major;
+  if (lane == 0) {
+    finish_books<kSlowly>(r, shared, drop, rank_major ? beyond : std::int64_t{shared.overflow_rows});
+  }
 }
 
 /// What keepers write: the handle. By a whole block; kSlowly: one that is behind. Returns whether this warp has left
@@ -337,7 +381,13 @@ __device__ __forceinline__ bool keep_books(const Receipt& r, const Crew& crew, S
     if (writes) copy_routes(&a);
     if (threadIdx.x == 0) shared.bad_routes = a.saved->bad_routes;
   }
-  if (!kSlowly && first && warp == kBooksWarp) begin_header(a, writes, lane);
+  const bool ahead_of_block = kCommon && !kSlowly && r.layout != Layout::expert_major;
+  bool came = true;
+  if (!kSlowly && first && warp == kBooksWarp) {
+    begin_header(a, writes, lane);
+    __syncwarp();
+    if (ahead_of_block) came = write_header_early(r, shared, epoch, lane);
+  }
   const int among = crew.keepers - above;
   const int step = among * kBlockWarps;
   int index = crew.keeper - above + (kBlockWarps - 1 - warp) * among;
@@ -353,7 +403,7 @@ __device__ __forceinline__ bool keep_books(const Receipt& r, const Crew& crew, S
   }
   // By the last warps, while the first ones await counts.
   Coming& coming = shared.coming;
-  const bool came = read_cells<kSlowly>(r, coming, first, kBlockWarps - 1 - warp, lane);
+  came = read_cells<kSlowly>(r, coming, first, kBlockWarps - 1 - warp, lane) && came;
   recorder.mark(Phase::wait);
   if (numbers && (first || needs_bases(r))) {
     number_rows<kSlowly>(r, bases, first, shared);
@@ -367,7 +417,13 @@ __device__ __forceinline__ bool keep_books(const Receipt& r, const Crew& crew, S
   __syncthreads();
   if (!kSlowly && shared.behind) return true;
   recorder.mark(Phase::count);
-  if (first && warp == 0) finish_header<kSlowly>(r, shared, drop, epoch, lane);
+  if (first && warp == 0) {
+    if (!ahead_of_block) {
+      finish_header<kSlowly>(r, shared, drop, epoch, lane);
+    } else if (lane == 0) {
+      finish_books<kSlowly>(r, shared, drop, shared.overflow_rows);
+    }
+  }
   if (numbers && describes) {
     const std::int32_t* const numbered = kSlowly || needs_bases(r) ? bases : nullptr;
     if constexpr (kSlowly) {

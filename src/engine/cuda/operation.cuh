@@ -26,6 +26,31 @@ inline constexpr int kCloseWarp = kBlockWarps / 2 - 1;
 inline constexpr int kTouchWarp = kBlockWarps / 2 - 2;
 inline constexpr int kBooksWarp = kBlockWarps / 2 - 3;
 
+/// Waits until what a block overwrites has been read. By one warp; `block` is what it has found.
+static __device__ __noinline__ void await_guard(const Geometry* geometry, protocol::Kind kind,
+                                                std::uint64_t timeout_ns, Block* block) {
+  const Geometry& g = *geometry;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const std::uint64_t epoch = block->sent.epoch + 1;
+  const auto banks = static_cast<std::uint64_t>(g.layout.shape().banks);
+  std::uint32_t suspects = block->suspects;
+  __syncwarp();
+  bool gave_up = false;
+  std::uint64_t began = 0;
+  if (lane < g.ranks && lane != g.rank && ((suspects >> lane) & 1U) == 0) {
+    const auto* const at =
+        reinterpret_cast<const std::uint64_t*>(in_at(g, lane, g.layout.told(kind)));
+    Patience patience(g, timeout_ns, began);
+    while (!gave_up && load_relaxed(at) + banks < epoch) gave_up = patience.spent(lane);
+  }
+  suspects |= __ballot_sync(~0U, gave_up);  // Nothing is written to them.
+  if (__any_sync(~0U, gave_up)) suspects |= suspects_by_now(g);  // Nor to those who fall with them.
+  const bool weary = __any_sync(~0U, began != 0);
+  if (lane != 0) return;
+  block->suspects = suspects;
+  if (weary) block->weary_since = now_ns();
+}
+
 /// Reads where a block stands and, before it sends, waits until what it overwrites has been read: the
 /// guard. By one warp of every block; lane r watches peer r.
 __device__ __forceinline__ void open(const Geometry& g, protocol::Kind kind, bool sends,
@@ -36,28 +61,22 @@ __device__ __forceinline__ void open(const Geometry& g, protocol::Kind kind, boo
   b.received = g.state->received[k][blockIdx.x];
   b.suspects = g.state->suspects;
   b.absent = g.state->absent;
-  bool gave_up = false;
-  std::uint64_t began = 0;
+  b.weary_since = 0;
+  bool closed = false;
   if (sends && lane < g.ranks && lane != g.rank) {
-    const auto* const at =
-        reinterpret_cast<const std::uint64_t*>(in_at(g, lane, g.layout.told(kind)));
     // Pairs with tell() of the peer. Relaxed: what must come after it are stores, and none is made before
     // the branch on this value (PTX does not promise that, hardware does it); to acquire would empty the
-    // L1, in front of all that is asked for first.
-    std::uint64_t told = load_relaxed(at);
+    // L1, in front of all that is asked for first. So in await_guard().
+    const std::uint64_t told =
+        load_relaxed(reinterpret_cast<const std::uint64_t*>(in_at(g, lane, g.layout.told(kind))));
     const auto banks = static_cast<std::uint64_t>(g.layout.shape().banks);
-    Patience patience(g, timeout_ns, began);
-    while (told + banks < b.sent.epoch + 1 && ((b.suspects >> lane) & 1U) == 0) {
-      gave_up = patience.spent(lane);
-      if (gave_up) break;
-      told = load_relaxed(at);
-    }
+    closed = told + banks < b.sent.epoch + 1 && ((b.suspects >> lane) & 1U) == 0;
   }
-  b.suspects |= __ballot_sync(~0U, gave_up);  // Nothing is written to them.
-  if (__any_sync(~0U, gave_up))
-    b.suspects |= suspects_by_now(g);  // Nor to those who fall with them.
-  b.weary_since = __any_sync(~0U, began != 0) ? now_ns() : 0;
   if (lane == 0) block = b;
+  if (__any_sync(~0U, closed)) {
+    __syncwarp();
+    await_guard(&g, kind, timeout_ns, &block);
+  }
 }
 
 /// Tells the peers that everything of `received` was read and emptied, by kernels that have ended.
@@ -102,6 +121,13 @@ __device__ __forceinline__ void close(const Geometry& g, protocol::Kind kind, Ha
     if (halves.send) g.state->sent[k][at] = next(block.sent);
     if (halves.receive) g.state->received[k][at] = next(block.received);
   }
+}
+
+/// Of how many blocks a multiprocessor's registers hold the state. Kernels of common calls with small pieces have them for
+/// themselves: with fewer they would write some to memory and ask for less at once. They run on every second multiprocessor
+/// mostly (cut.hpp), so that the next operation's blocks have the others.
+constexpr int blocks_together(bool small_pieces) {
+  return small_pieces ? 1 : 2;
 }
 
 /// From this many blocks on, some have no pieces: heralds and keepers, who do what is needed once.

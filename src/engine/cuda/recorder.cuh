@@ -57,9 +57,10 @@ class Recorder<true> {
   __device__ void find(protocol::Kind kind, std::uint64_t epoch) {
     const int block = static_cast<int>(blockIdx.x);
     if (recording_.words == nullptr || block >= recording_.blocks || threadIdx.x % 32 != 0) return;
-    const auto launches = static_cast<std::uint64_t>(recording_.launches);
-    const auto launch =
-        static_cast<int>(static_cast<std::uint64_t>(kind) * launches + epoch % launches);
+    const auto launches = static_cast<std::uint32_t>(recording_.launches);
+    // Of 32 bits: a division of 64 would take as long as what is recorded.
+    const std::uint32_t launch =
+        static_cast<std::uint32_t>(kind) * launches + static_cast<std::uint32_t>(epoch) % launches;
     const std::int64_t warp =
         (std::int64_t{launch} * recording_.blocks + block) * kBlockWarps + threadIdx.x / 32;
     at_ = recording_.words + warp * Recording::kWords;
