@@ -3,7 +3,7 @@ option(SLUICE_BUILD_TOOLS "Build the sluice command" ${PROJECT_IS_TOP_LEVEL})
 option(SLUICE_BUILD_BENCH "Build the benchmarks' MPI peer where MPI is found" ${PROJECT_IS_TOP_LEVEL})
 option(SLUICE_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 set(SLUICE_PRECOMPILED_HEADERS OFF CACHE STRING
-  "Compile headers that most files include once: OFF, TESTS (for tests alone) or ON")
+  "Compile headers that most files include once: OFF, TESTS (for tests and tools alone) or ON")
 set_property(CACHE SLUICE_PRECOMPILED_HEADERS PROPERTY STRINGS OFF TESTS ON)
 option(SLUICE_CUDA_FAST_COMPILE "Kernels that are compiled in a quarter of the time, and are slow: where none runs" OFF)
 option(SLUICE_KERNEL_DELAYS "For tests on GPUs: what kernels store and look at comes late now and then" OFF)

@@ -1,6 +1,6 @@
 # Headers that nearly every file includes, compiled once per target: half of what most files take. Only with
-# SLUICE_PRECOMPILED_HEADERS, which presets for tests with clang++ have. Release has them for tests alone: an
-# #include that is missing in what is installed fails there, and g++ 12 warns of array bounds that are none where a
+# SLUICE_PRECOMPILED_HEADERS, which presets for tests with clang++ have. Release has them for tests and tools alone: an
+# #include that is missing in the library fails there, and g++ 12 warns of array bounds that are none where a
 # file that is optimised has headers of this kind.
 #
 # Flags have to be those of the headers: sources with flags of their own have SKIP_PRECOMPILE_HEADERS.
@@ -8,7 +8,7 @@ set(SLUICE_COMMON_HEADERS
   <algorithm> <array> <atomic> <cerrno> <chrono> <cstddef> <cstdint> <cstring> <functional> <limits> <map> <memory>
   <mutex> <optional> <span> <string> <string_view> <thread> <utility> <vector>)
 
-# sluice_precompile(target [TEST] [headers besides...])
+# sluice_precompile(target [TEST] [headers besides...]). TEST: not of the library
 function(sluice_precompile target)
   cmake_parse_arguments(PARSE_ARGV 1 of "TEST" "" "")
   if(NOT SLUICE_PRECOMPILED_HEADERS OR (SLUICE_PRECOMPILED_HEADERS STREQUAL "TESTS" AND NOT of_TEST))

@@ -31,10 +31,10 @@ struct Cut {
       0;  ///< Of a dispatch and of a combine: as long as they are equal both may be there at once.
 };
 
-/// One block on each multiprocessor leaves room for the next operation's, which begin to read before this one has ended.
-/// Of more than 128 tokens two blocks move more. Kernels for few tokens have a multiprocessor for themselves
-/// (blocks_together()): as long as not too many warps get a second piece by it, they take every second one, and the next
-/// operation's the others.
+/// Kernels for many tokens: one block on each multiprocessor leaves room for the next operation's, which begin to read
+/// before this one has ended. Of more than 128 tokens two blocks move more. Those for few have a multiprocessor for
+/// themselves (blocks_together()): as long as at most half of the warps get a second piece by it, they take every second one,
+/// and the next operation's the others.
 constexpr Cut cut_for(const Load& load) {
   constexpr int kTwoBlocks = 128;
   constexpr int kFewDispatched = 32;  // tokens
@@ -45,7 +45,7 @@ constexpr Cut cut_for(const Load& load) {
   chosen.many_combined = chosen.many_dispatched || load.sent() > kFewRecordsCombined;
   const int half = load.processors / 2;
   const int warps = (half - half / 8) * kBlockWarps;  // Some blocks keep books.
-  // Who sends nothing may still receive much.
+  // Nothing is known of the others where there is none here.
   const bool fits = load.tokens > 0 && 2 * load.pieces(kStepElements) <= 3 * warps;
   if (load.tokens > kTwoBlocks) {
     chosen.blocks = 2 * load.processors;

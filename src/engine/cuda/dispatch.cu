@@ -156,8 +156,8 @@ __device__ __noinline__ void take_all_cached(Late late, int first, int warps) {
 /// For a kernel: the layout that it is for, or any.
 constexpr int kAnyLayout = -1;
 
-template <typename Encoder, int kSpan, int kLayout, bool kNumbers, bool kRecords>
-__global__ void __launch_bounds__(kBlockThreads, blocks_together(Encoder::kCommon && kSpan == 1))
+template <typename Encoder, int kSpan, bool kAlone, int kLayout, bool kNumbers, bool kRecords>
+__global__ void __launch_bounds__(kBlockThreads, blocks_together(kAlone))
     dispatch_kernel(const __grid_constant__ DispatchArgs a) {
   constexpr bool kCommon = Encoder::kCommon;
   constexpr bool kFew = kCommon && kSpan == 1;
@@ -362,43 +362,52 @@ bool is_common(const DispatchArgs& a) {
 
 using Kernel = void (*)(const DispatchArgs);
 
-/// Few tokens: small pieces for many warps. Many: fewer pieces than warps.
+/// Few tokens: small pieces for many warps, of which a multiprocessor has one block's. Many: fewer pieces than warps,
+/// where units go in pairs.
 template <typename Encoder, int kLayout, bool kRecords>
-Kernel common_kernel(bool many, bool numbers) {
-  constexpr int kMany = Encoder::kVectors == 1 ? 2 : 1;
-  if (many) return dispatch_kernel<Encoder, kMany, kLayout, false, kRecords>;
-  if constexpr (kLayout != static_cast<int>(Layout::rank_major)) {
-    if (numbers) return dispatch_kernel<Encoder, 1, kLayout, true, kRecords>;
+Kernel common_kernel(bool many, bool pairs, bool numbers) {
+  if constexpr (Encoder::kVectors == 1) {
+    if (pairs) return dispatch_kernel<Encoder, 2, false, kLayout, false, kRecords>;
   }
-  return dispatch_kernel<Encoder, 1, kLayout, false, kRecords>;
+  if (many) return dispatch_kernel<Encoder, 1, false, kLayout, false, kRecords>;
+  if constexpr (kLayout != static_cast<int>(Layout::rank_major)) {
+    if (numbers) return dispatch_kernel<Encoder, 1, true, kLayout, true, kRecords>;
+  }
+  return dispatch_kernel<Encoder, 1, true, kLayout, false, kRecords>;
 }
 /// One for each layout: instructions that are not fetched are what makes few tokens fast.
 template <typename Encoder>
-Kernel common_kernel(Layout layout, bool many, bool numbers, bool records) {
-  if (records) return common_kernel<Encoder, kAnyLayout, true>(many, numbers);
-  switch (layout) {
+Kernel common_kernel(const DispatchArgs& a, bool pairs) {
+  const bool many = a.many;
+  const bool numbers = a.numbers;
+  if (a.geometry.recording.words != nullptr) {
+    return common_kernel<Encoder, kAnyLayout, true>(many, pairs, numbers);
+  }
+  switch (a.layout) {
     case Layout::expert_major:
-      return common_kernel<Encoder, static_cast<int>(Layout::expert_major), false>(many, numbers);
+      return common_kernel<Encoder, static_cast<int>(Layout::expert_major), false>(many, pairs,
+                                                                                   numbers);
     case Layout::expert_slab:
-      return common_kernel<Encoder, static_cast<int>(Layout::expert_slab), false>(many, numbers);
+      return common_kernel<Encoder, static_cast<int>(Layout::expert_slab), false>(many, pairs,
+                                                                                  numbers);
     default:
-      return common_kernel<Encoder, static_cast<int>(Layout::rank_major), false>(many, numbers);
+      return common_kernel<Encoder, static_cast<int>(Layout::rank_major), false>(many, pairs,
+                                                                                 numbers);
   }
 }
 template <typename Encoder>
-constexpr Kernel general_kernel = dispatch_kernel<Encoder, 1, kAnyLayout, false, true>;
+constexpr Kernel general_kernel = dispatch_kernel<Encoder, 1, false, kAnyLayout, false, true>;
 
-/// Whether the kernels for many tokens can be used.
+/// Whether units go in pairs.
 bool takes_pairs(const DispatchArgs& a) {
   return a.many && a.units_divisor.divisor % 2 == 0;
 }
 
 Kernel kernel_for(const DispatchArgs& a) {
   const bool wide = a.x_dtype == DType::f32;
-  const bool many = takes_pairs(a);
-  const bool records = a.geometry.recording.words != nullptr;
+  const bool pairs = takes_pairs(a);
   if (a.codec.kind == CodecKind::fp8) {
-    if (is_common(a)) return common_kernel<Fp8Encoder<2, true>>(a.layout, many, a.numbers, records);
+    if (is_common(a)) return common_kernel<Fp8Encoder<2, true>>(a, pairs);
     if (a.x_dtype == DType::e4m3) return general_kernel<GivenEncoder>;
     return wide ? general_kernel<Fp8Encoder<4, false>> : general_kernel<Fp8Encoder<2, false>>;
   }
@@ -406,7 +415,7 @@ Kernel kernel_for(const DispatchArgs& a) {
                     : a.codec.kind == CodecKind::f16 ? DType::f16
                                                      : DType::f32;
   if (out == a.x_dtype || !a.rows) {
-    if (is_common(a)) return common_kernel<RawEncoder<2, true>>(a.layout, many, a.numbers, records);
+    if (is_common(a)) return common_kernel<RawEncoder<2, true>>(a, pairs);
     return out == DType::f32 ? general_kernel<RawEncoder<4, false>>
                              : general_kernel<RawEncoder<2, false>>;
   }
@@ -427,7 +436,7 @@ int shared_bytes(const DispatchArgs& a) {
 }  // namespace
 
 bool numbers_rows_at_once(const DispatchArgs& args) {
-  return is_common(args) && !takes_pairs(args) && Numbers::wanted(args);
+  return is_common(args) && !args.many && Numbers::wanted(args);
 }
 
 int launch_dispatch(const DispatchArgs& args, const Launch& launch) {
@@ -440,9 +449,9 @@ int load_dispatch_kernels() {
   for (const CodecKind kind : {CodecKind::bf16, CodecKind::f16, CodecKind::f32, CodecKind::fp8}) {
     for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3}) {
       for (const bool aligned : {false, true}) {
-        for (int bits = 0; bits < 8 * 3; ++bits) {
+        for (int bits = 0; bits < 16 * 3; ++bits) {
           DispatchArgs args;
-          args.layout = static_cast<Layout>(bits / 8);
+          args.layout = static_cast<Layout>(bits / 16);
           args.geometry.recording.words = (bits & 1) != 0 ? &any : nullptr;
           args.codec.kind = kind;
           args.x_dtype = dtype;
@@ -450,7 +459,7 @@ int load_dispatch_kernels() {
           args.many = (bits & 2) != 0;
           args.numbers = (bits & 4) != 0;
           args.whole_scales = true;
-          args.units_divisor = Divisor(2);
+          args.units_divisor = Divisor((bits & 8) != 0 ? 3 : 2);
           const int error = load_kernel(kernel_for(args), kSharedMost);
           if (error != cudaSuccess) return error;
         }

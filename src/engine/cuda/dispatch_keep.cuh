@@ -247,10 +247,11 @@ __device__ __forceinline__ std::uint32_t closing_ranks(const Receipt& r) {
   return ranks;
 }
 
-/// The last things that a handle's header, and a report, are told. By one thread.
-__device__ __forceinline__ bool finish_report(const Receipt& r, Sums sums, Sets sets, bool drop) {
+/// The last things that a handle's header, and a report, are told. By one thread. accepts: also whose rows there are.
+__device__ __forceinline__ bool finish_report(const Receipt& r, Sums sums, Sets sets, bool drop,
+                                              bool accepts) {
   const std::uint32_t absent = sets.missing | sets.refused | sets.mismatched;
-  if (r.a.handle != nullptr && !r.a.cached) {
+  if (accepts && r.a.handle != nullptr && !r.a.cached) {
     const std::uint32_t all = (1U << r.g.ranks) - 1U;
     r.handle.header()->accepted.words[0] = drop ? 0 : all & ~absent;
   }
@@ -264,7 +265,7 @@ static __device__ __noinline__ bool finish_report_slowly(Late late, Sums sums, S
   const Receipt r = receipt_of(late);
   const Locked locked(&r.g.state->lock);
   sets.missing |= closing_ranks(r);
-  return finish_report(r, sums, sets, drop);
+  return finish_report(r, sums, sets, drop, true);
 }
 
 /// Where every source's records begin, of which lane r has how many come from rank r, and what the handle's header says of
@@ -304,8 +305,8 @@ __device__ __forceinline__ int write_header(const Receipt& r, int records, std::
   return overflow;
 }
 
-/// The same by a warp that does not wait for its block, where rows need not be counted. Returns whether the cells came in
-/// time.
+/// The same by a warp that does not wait for its block, where rows need not be counted; it counts the waits for all sources,
+/// too. Returns whether the cells came in time.
 __device__ __forceinline__ bool write_header_early(const Receipt& r, Shared& shared,
                                                    std::uint64_t epoch, int lane) {
   const Geometry& g = r.g;
@@ -315,13 +316,18 @@ __device__ __forceinline__ bool write_header_early(const Receipt& r, Shared& sha
   PeerCell cell;
   cell.missing = is_absent(r, peer);
   Polls polls(is_weary(r));
+  WaitClock wait;
   uint4 packet = load_packet(cell_at);  // Pairs with send_cell() of the source.
+  bool come = packet.x == r.tag || cell.missing;
 #pragma unroll 1
-  while (!__all_sync(~0U, packet.x == r.tag || cell.missing)) {
-    if (polls.was_weary()) return false;
+  while (!polls.was_weary() && !__all_sync(~0U, come) && !mutant(KernelMutant::any_cell_taken)) {
     (void)polls.weary();
+    if (!come) wait.poll();
     packet = load_packet(cell_at);
+    come = packet.x == r.tag || cell.missing;
   }
+  if (lane < g.ranks) count_wait(g, peer, wait.ns());
+  if (polls.was_weary()) return false;
   cell.read(packet, r.signature);
   const std::uint32_t accepted =
       lanes_with(lane < g.ranks && !cell.missing && !cell.refused && !cell.mismatched);
@@ -334,17 +340,17 @@ __device__ __forceinline__ bool write_header_early(const Receipt& r, Shared& sha
   return true;
 }
 
-/// What there is to report, and what depends on it. overflow: rows. By one thread of the first keeper, after the block has
-/// met.
+/// What there is to report, and what depends on it. overflow: rows. accepts: see finish_report(). By one thread of the
+/// first keeper, after the block has met.
 template <bool kSlowly>
 __device__ __forceinline__ void finish_books(const Receipt& r, const Shared& shared, bool drop,
-                                             std::int64_t overflow) {
+                                             std::int64_t overflow, bool accepts) {
   if (r.a.cached) overflow = drop ? 0 : r.handle.header()->report.overflow_rows;
   Sums sums{0, shared.bad_routes, static_cast<std::uint32_t>(overflow)};
   const Coming& coming = shared.coming;
   const Sets sets{coming.missing, coming.refused, coming.mismatched};
   const bool tells = kSlowly ? finish_report_slowly(late_of(r), sums, sets, drop)
-                             : finish_report(r, sums, sets, drop);
+                             : finish_report(r, sums, sets, drop, accepts);
   if (!tells) return;
   if (r.a.cached) sums.overflow_rows = 0;
   add_totals(&r.g, protocol::Kind::dispatch, sums, sets);
@@ -358,7 +364,8 @@ __device__ __forceinline__ void finish_header(const Receipt& r, const Shared& sh
   const int beyond = write_header(r, records, drop ? 0 : shared.rows, drop, epoch, lane);
   const bool rank_major = r.layout == Layout::rank_major;
   if (lane == 0) {
-    finish_books<kSlowly>(r, shared, drop, rank_major ? beyond : std::int64_t{shared.overflow_rows});
+    finish_books<kSlowly>(r, shared, drop, rank_major ? beyond : std::int64_t{shared.overflow_rows},
+                          true);
   }
 }
 
@@ -392,7 +399,7 @@ __device__ __forceinline__ bool keep_books(const Receipt& r, const Crew& crew, S
   const int step = among * kBlockWarps;
   int index = crew.keeper - above + (kBlockWarps - 1 - warp) * among;
   const bool early = kFew && describes && !needs_bases(r);
-  Polls polls(!kSlowly && is_weary(r));
+  Polls polls(!kSlowly && (is_weary(r) || !came));
   if (early && !first) {
     index = describe_early(r, index, step, polls, lane);
     recorder.mark(Phase::place);
@@ -403,7 +410,8 @@ __device__ __forceinline__ bool keep_books(const Receipt& r, const Crew& crew, S
   }
   // By the last warps, while the first ones await counts.
   Coming& coming = shared.coming;
-  came = read_cells<kSlowly>(r, coming, first, kBlockWarps - 1 - warp, lane) && came;
+  came = read_cells<kSlowly>(r, coming, first && !ahead_of_block, kBlockWarps - 1 - warp, lane) &&
+         came;
   recorder.mark(Phase::wait);
   if (numbers && (first || needs_bases(r))) {
     number_rows<kSlowly>(r, bases, first, shared);
@@ -421,7 +429,7 @@ __device__ __forceinline__ bool keep_books(const Receipt& r, const Crew& crew, S
     if (!ahead_of_block) {
       finish_header<kSlowly>(r, shared, drop, epoch, lane);
     } else if (lane == 0) {
-      finish_books<kSlowly>(r, shared, drop, shared.overflow_rows);
+      finish_books<kSlowly>(r, shared, drop, shared.overflow_rows, false);
     }
   }
   if (numbers && describes) {

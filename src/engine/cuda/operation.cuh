@@ -43,7 +43,7 @@ static __device__ __noinline__ void await_guard(const Geometry* geometry, protoc
     Patience patience(g, timeout_ns, began);
     while (!gave_up && load_relaxed(at) + banks < epoch) gave_up = patience.spent(lane);
   }
-  suspects |= __ballot_sync(~0U, gave_up);  // Nothing is written to them.
+  suspects |= __ballot_sync(~0U, gave_up);                       // Nothing is written to them.
   if (__any_sync(~0U, gave_up)) suspects |= suspects_by_now(g);  // Nor to those who fall with them.
   const bool weary = __any_sync(~0U, began != 0);
   if (lane != 0) return;
@@ -123,11 +123,11 @@ __device__ __forceinline__ void close(const Geometry& g, protocol::Kind kind, Ha
   }
 }
 
-/// Of how many blocks a multiprocessor's registers hold the state. Kernels of common calls with small pieces have them for
-/// themselves: with fewer they would write some to memory and ask for less at once. They run on every second multiprocessor
-/// mostly (cut.hpp), so that the next operation's blocks have the others.
-constexpr int blocks_together(bool small_pieces) {
-  return small_pieces ? 1 : 2;
+/// How many blocks share a multiprocessor's registers. Kernels of common calls with few tokens have them for themselves:
+/// with fewer they would write some to memory and ask for less at once. Most run on every second multiprocessor (cut.hpp),
+/// so that the next operation's blocks have the others.
+constexpr int blocks_together(bool few_tokens) {
+  return few_tokens ? 1 : 2;
 }
 
 /// From this many blocks on, some have no pieces: heralds and keepers, who do what is needed once.
