@@ -76,8 +76,7 @@ __device__ __forceinline__ void keep_books(const Combine& c, bool usable, bool d
 extern __shared__ __align__(128) std::byte shared_rows[];
 
 template <typename Traits, bool kRecords>
-__global__ void __launch_bounds__(kBlockThreads,
-                                  blocks_together(Traits::kCommon&& Traits::kSpan == 1))
+__global__ void __launch_bounds__(kBlockThreads, blocks_together(Traits::kAlone))
     combine_kernel(const __grid_constant__ CombineArgs a) {
   constexpr bool kCommon = Traits::kCommon;
   constexpr bool kWeights = Traits::kWeights;

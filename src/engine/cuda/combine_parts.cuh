@@ -223,6 +223,8 @@ struct CombineTraits {
   static constexpr int kStep = kStepSpan * kStepElements;
   static constexpr bool kSingle = kSingleChain;
   static constexpr bool kCommon = kCommonCase;
+  /// Whether it is for few tokens, and has a multiprocessor for itself.
+  static constexpr bool kAlone = kCommonCase && kStepSpan == 1;
   using Input = Elements<kInput, kSpan>;
   using Output = Elements<kCodecSize, kSpan>;
   /// Whether weights may be given to combine.

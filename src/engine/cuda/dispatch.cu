@@ -362,52 +362,43 @@ bool is_common(const DispatchArgs& a) {
 
 using Kernel = void (*)(const DispatchArgs);
 
-/// Few tokens: small pieces for many warps, of which a multiprocessor has one block's. Many: fewer pieces than warps,
-/// where units go in pairs.
-template <typename Encoder, int kLayout, bool kRecords>
-Kernel common_kernel(bool many, bool pairs, bool numbers) {
-  if constexpr (Encoder::kVectors == 1) {
-    if (pairs) return dispatch_kernel<Encoder, 2, false, kLayout, false, kRecords>;
-  }
-  if (many) return dispatch_kernel<Encoder, 1, false, kLayout, false, kRecords>;
-  if constexpr (kLayout != static_cast<int>(Layout::rank_major)) {
-    if (numbers) return dispatch_kernel<Encoder, 1, true, kLayout, true, kRecords>;
-  }
-  return dispatch_kernel<Encoder, 1, true, kLayout, false, kRecords>;
-}
-/// One for each layout: instructions that are not fetched are what makes few tokens fast.
-template <typename Encoder>
-Kernel common_kernel(const DispatchArgs& a, bool pairs) {
-  const bool many = a.many;
-  const bool numbers = a.numbers;
-  if (a.geometry.recording.words != nullptr) {
-    return common_kernel<Encoder, kAnyLayout, true>(many, pairs, numbers);
-  }
-  switch (a.layout) {
-    case Layout::expert_major:
-      return common_kernel<Encoder, static_cast<int>(Layout::expert_major), false>(many, pairs,
-                                                                                   numbers);
-    case Layout::expert_slab:
-      return common_kernel<Encoder, static_cast<int>(Layout::expert_slab), false>(many, pairs,
-                                                                                  numbers);
-    default:
-      return common_kernel<Encoder, static_cast<int>(Layout::rank_major), false>(many, pairs,
-                                                                                 numbers);
-  }
-}
-template <typename Encoder>
-constexpr Kernel general_kernel = dispatch_kernel<Encoder, 1, false, kAnyLayout, false, true>;
-
 /// Whether units go in pairs.
 bool takes_pairs(const DispatchArgs& a) {
   return a.many && a.units_divisor.divisor % 2 == 0;
 }
 
+/// Few tokens: small pieces for many warps, of which a multiprocessor has one block's. Many: fewer pieces than warps,
+/// where units go in pairs.
+template <typename Encoder, int kLayout, bool kRecords>
+Kernel common_kernel(const DispatchArgs& a) {
+  if constexpr (Encoder::kVectors == 1) {
+    if (takes_pairs(a)) return dispatch_kernel<Encoder, 2, false, kLayout, false, kRecords>;
+  }
+  if (a.many) return dispatch_kernel<Encoder, 1, false, kLayout, false, kRecords>;
+  if constexpr (kLayout != static_cast<int>(Layout::rank_major)) {
+    if (a.numbers) return dispatch_kernel<Encoder, 1, true, kLayout, true, kRecords>;
+  }
+  return dispatch_kernel<Encoder, 1, true, kLayout, false, kRecords>;
+}
+/// One for each layout: instructions that are not fetched are what makes few tokens fast.
+template <typename Encoder>
+Kernel common_kernel(const DispatchArgs& a) {
+  if (a.geometry.recording.words != nullptr) return common_kernel<Encoder, kAnyLayout, true>(a);
+  switch (a.layout) {
+    case Layout::expert_major:
+      return common_kernel<Encoder, static_cast<int>(Layout::expert_major), false>(a);
+    case Layout::expert_slab:
+      return common_kernel<Encoder, static_cast<int>(Layout::expert_slab), false>(a);
+    default: return common_kernel<Encoder, static_cast<int>(Layout::rank_major), false>(a);
+  }
+}
+template <typename Encoder>
+constexpr Kernel general_kernel = dispatch_kernel<Encoder, 1, false, kAnyLayout, false, true>;
+
 Kernel kernel_for(const DispatchArgs& a) {
   const bool wide = a.x_dtype == DType::f32;
-  const bool pairs = takes_pairs(a);
   if (a.codec.kind == CodecKind::fp8) {
-    if (is_common(a)) return common_kernel<Fp8Encoder<2, true>>(a, pairs);
+    if (is_common(a)) return common_kernel<Fp8Encoder<2, true>>(a);
     if (a.x_dtype == DType::e4m3) return general_kernel<GivenEncoder>;
     return wide ? general_kernel<Fp8Encoder<4, false>> : general_kernel<Fp8Encoder<2, false>>;
   }
@@ -415,7 +406,7 @@ Kernel kernel_for(const DispatchArgs& a) {
                     : a.codec.kind == CodecKind::f16 ? DType::f16
                                                      : DType::f32;
   if (out == a.x_dtype || !a.rows) {
-    if (is_common(a)) return common_kernel<RawEncoder<2, true>>(a, pairs);
+    if (is_common(a)) return common_kernel<RawEncoder<2, true>>(a);
     return out == DType::f32 ? general_kernel<RawEncoder<4, false>>
                              : general_kernel<RawEncoder<2, false>>;
   }

@@ -15,7 +15,8 @@
 /// - A warp that is weary breaks off, and at the end of the kernel does the rest with the functions here and those named
 ///   *_slowly, which look whether a source is being closed. They take nothing of one that is. A block whose warps must
 ///   agree and do not have all of the counts or cells is behind: at its next barrier, which every warp reaches within
-///   a few times kPollsPerLook polls (less than half of the grace), all leave for the end, where they do what keepers do once more.
+///   a few times kPollsPerLook polls (less than half of the grace), all leave for the end, where they do what keepers do
+///   once more.
 /// - Rows of that source keep their numbers, are zeroed, and have no source: one warp, which was weary and has done all else,
 ///   mends them (dispatch_mend.cuh).
 namespace sluice::engine::cuda {
