@@ -1,7 +1,7 @@
 # Headers that nearly every file includes, compiled once per target: half of what most files take. Only with
-# SLUICE_PRECOMPILED_HEADERS, which presets for tests with clang++ have. Release has them for tests and tools alone: an
-# #include that is missing in the library fails there, and g++ 12 warns of array bounds that are none where a
-# file that is optimised has headers of this kind.
+# SLUICE_PRECOMPILED_HEADERS, which presets for tests with clang++ have. Release has them for tests and tools alone: g++ 12
+# warns of array bounds that are none where a file that is optimised has headers of this kind, and compiling files together
+# (CMAKE_UNITY_BUILD) saves more there. Either hides an #include that is missing: see HACKING.md.
 #
 # Flags have to be those of the headers: sources with flags of their own have SKIP_PRECOMPILE_HEADERS.
 set(SLUICE_COMMON_HEADERS

@@ -48,7 +48,7 @@ Status parse(SizeArguments& arguments) {
   return arguments.shape.settle();
 }
 
-void print(const SizeArguments& arguments, const std::vector<SizeEntry>& entries) {
+void print_text(const SizeArguments& arguments, const std::vector<SizeEntry>& entries) {
   const bench::Case& shape = arguments.shape;
   fmt::print("# per rank: {}, {} ranks{}, {} tokens, hidden {}, top-{} of {} experts, {}\n",
              to_string(shape.engine), shape.ranks,
@@ -90,7 +90,7 @@ int run(SizeArguments& arguments) {
     const Result<std::vector<SizeEntry>> entries =
         Communicator::sizes(arguments.shape.shape(), arguments.shape.node_sizes(), options);
     if (entries) {
-      (arguments.as_json ? print_json : print)(arguments, *entries);
+      (arguments.as_json ? print_json : print_text)(arguments, *entries);
       return 0;
     }
     status = entries.status();

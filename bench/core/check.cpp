@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codec/row_kernels.hpp"
+#include "numbers.hpp"
 
 #if defined(__x86_64__)
 #define SLUICE_BENCH_FMA_TARGET __attribute__((target("avx2,fma")))
@@ -19,10 +20,6 @@ namespace sluice::bench {
 namespace {
 
 constexpr int kPoison = 0xa5;
-
-std::size_t index(std::int64_t value) {
-  return static_cast<std::size_t>(value);
-}
 
 float from_bf16(std::uint16_t bits) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);

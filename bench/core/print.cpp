@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu.hpp"
+#include "numbers.hpp"
 #include "print_network.hpp"
 #include "results.hpp"
 #include "summary_json.hpp"
@@ -19,10 +20,6 @@ using Json = nlohmann::ordered_json;
 /// Bytes per microsecond are megabytes per second.
 double gigabytes_per_second(double bytes, double us) {
   return us > 0.0 ? bytes / us * 1e-3 : 0.0;
-}
-
-std::int64_t whole(double bytes) {
-  return std::llround(bytes);
 }
 
 struct Line {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "contestant.hpp"
+#include "numbers.hpp"
 #include "summary_json.hpp"
 
 namespace sluice::bench {
@@ -17,10 +18,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array<const char*, 3> kOperationNames = {"dispatch", "combine", "pair"};
-
-std::int64_t whole(double bytes) {
-  return std::llround(bytes);
-}
 
 /// Every host once, in the order of ranks.
 std::vector<std::string> distinct(const std::vector<std::string>& hosts) {

@@ -6,17 +6,9 @@
 
 #include <vector>
 
+#include "library_functions.hpp"
+
 namespace sluice::bench {
-namespace {
-
-template <typename Function>
-Status require(void* library, const std::string& path, const char* name, Function*& function) {
-  function = reinterpret_cast<Function*>(dlsym(library, name));
-  if (function != nullptr) return {};
-  return Status(StatusCode::unavailable, fmt::format("--gemm: {} has no {}", path, name));
-}
-
-}  // namespace
 
 Result<CublasLibrary> CublasLibrary::load(const std::string& path) {
   std::vector<std::string> names = {path};
@@ -37,14 +29,16 @@ Result<CublasLibrary> CublasLibrary::load(const std::string& path) {
         fmt::format("--gemm: cannot load cuBLAS: {}; name the file with --cublas PATH", reasons));
   }
   CublasLibrary cublas;
+  const auto required = [&](const char* name, auto*& function) {
+    return require_function(library, "--gemm", found, name, function);
+  };
   for (const Status& status :
-       {require(library, found, "cublasCreate_v2", cublas.create),
-        require(library, found, "cublasDestroy_v2", cublas.destroy),
-        require(library, found, "cublasGetVersion_v2", cublas.get_version),
-        require(library, found, "cublasSetStream_v2", cublas.set_stream),
-        require(library, found, "cublasSetWorkspace_v2", cublas.set_workspace),
-        require(library, found, "cublasGemmEx", cublas.gemm),
-        require(library, found, "cublasGetStatusString", cublas.get_status_string)}) {
+       {required("cublasCreate_v2", cublas.create), required("cublasDestroy_v2", cublas.destroy),
+        required("cublasGetVersion_v2", cublas.get_version),
+        required("cublasSetStream_v2", cublas.set_stream),
+        required("cublasSetWorkspace_v2", cublas.set_workspace),
+        required("cublasGemmEx", cublas.gemm),
+        required("cublasGetStatusString", cublas.get_status_string)}) {
     if (!status) return status;
   }
   return cublas;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "exchange_plan.hpp"
 
+#include "numbers.hpp"
+
 namespace sluice::bench {
 namespace {
-
-std::size_t index(std::int64_t value) {
-  return static_cast<std::size_t>(value);
-}
 
 bool goes_to(const Workload& workload, int set, int source, int token, int rank) {
   const Case& bench_case = workload.bench_case;

@@ -7,20 +7,10 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "library_functions.hpp"
+
 namespace sluice::bench {
 namespace {
-
-template <typename Function>
-void find(void* library, const char* name, Function*& function) {
-  function = reinterpret_cast<Function*>(dlsym(library, name));
-}
-
-template <typename Function>
-Status require(void* library, const std::string& path, const char* name, Function*& function) {
-  find(library, name, function);
-  if (function != nullptr) return {};
-  return Status(StatusCode::unavailable, fmt::format("--peer nccl: {} has no {}", path, name));
-}
 
 std::string version_text(int version) {
   // Before 2.9 a thousand stood for the major version; nobody has those any more.
@@ -41,22 +31,22 @@ Result<NcclLibrary> NcclLibrary::load(const std::string& path) {
                               reason != nullptr ? reason : path.c_str()));
   }
   NcclLibrary nccl;
+  const auto required = [&](const char* name, auto*& function) {
+    return require_function(library, "--peer nccl", path, name, function);
+  };
   for (const Status& status :
-       {require(library, path, "ncclGetVersion", nccl.get_version),
-        require(library, path, "ncclGetUniqueId", nccl.get_unique_id),
-        require(library, path, "ncclCommInitRank", nccl.comm_init_rank),
-        require(library, path, "ncclCommAbort", nccl.comm_abort),
-        require(library, path, "ncclGroupStart", nccl.group_start),
-        require(library, path, "ncclGroupEnd", nccl.group_end),
-        require(library, path, "ncclSend", nccl.send),
-        require(library, path, "ncclRecv", nccl.recv),
-        require(library, path, "ncclGetErrorString", nccl.get_error_string)}) {
+       {required("ncclGetVersion", nccl.get_version),
+        required("ncclGetUniqueId", nccl.get_unique_id),
+        required("ncclCommInitRank", nccl.comm_init_rank),
+        required("ncclCommAbort", nccl.comm_abort), required("ncclGroupStart", nccl.group_start),
+        required("ncclGroupEnd", nccl.group_end), required("ncclSend", nccl.send),
+        required("ncclRecv", nccl.recv), required("ncclGetErrorString", nccl.get_error_string)}) {
     if (!status) return status;
   }
-  find(library, "ncclMemAlloc", nccl.mem_alloc);
-  find(library, "ncclMemFree", nccl.mem_free);
-  find(library, "ncclCommRegister", nccl.comm_register);
-  find(library, "ncclCommDeregister", nccl.comm_deregister);
+  find_function(library, "ncclMemAlloc", nccl.mem_alloc);
+  find_function(library, "ncclMemFree", nccl.mem_free);
+  find_function(library, "ncclCommRegister", nccl.comm_register);
+  find_function(library, "ncclCommDeregister", nccl.comm_deregister);
   int version = 0;
   if (Status status = nccl.check(nccl.get_version(&version), "asking for its version"); !status) {
     return status;

@@ -11,13 +11,10 @@
 
 #include "gpu.hpp"
 #include "memory/cuda/cuda_status.hpp"
+#include "numbers.hpp"
 
 namespace sluice::bench {
 namespace {
-
-std::size_t index(std::int64_t value) {
-  return static_cast<std::size_t>(value);
-}
 
 Status launched_well(int error, const char* kernel) {
   return memory::cuda_status(static_cast<cudaError_t>(error), kernel);

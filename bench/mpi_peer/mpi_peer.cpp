@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "codec/row_kernels.hpp"
+#include "numbers.hpp"
 
 namespace sluice::bench {
 namespace {
@@ -17,10 +18,6 @@ constexpr std::size_t kLine = 64;
 /// Beyond this, non-temporal stores made every phase faster: what is packed is next read by another
 /// processor.
 constexpr std::size_t kStreamingBytes = std::size_t{1} << 20;
-
-std::size_t index(std::int64_t value) {
-  return static_cast<std::size_t>(value);
-}
 
 Status mpi_status(int code, const char* call) {
   if (code == MPI_SUCCESS) return {};

@@ -8,16 +8,9 @@
 #include <numeric>
 
 #include "codec/row_kernels.hpp"
+#include "numbers.hpp"
 
 namespace sluice::bench {
-namespace {
-
-std::size_t index(std::int64_t value) {
-  return static_cast<std::size_t>(value);
-}
-
-}  // namespace
-
 PeerFloor::PeerFloor(MpiPeer& peer) : peer_(peer) {
   const Case& bench_case = peer.case_;
   SendOrder order(bench_case,

@@ -11,19 +11,12 @@
 
 namespace sluice::conformance {
 
+using reference::at;
 using support::expect_equal;
 using support::expect_row;
 using support::expect_true;
 using support::expect_values;
 using support::Tensor;
-
-namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
-
-}  // namespace
 
 CombineCall::CombineCall(Communicator& communicator, const Step& step, int repetition,
                          const Handle& handle, const std::vector<std::int64_t>& rows_shape,

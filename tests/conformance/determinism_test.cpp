@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "reference/reference.hpp"
 #include "reference/small_float.hpp"
 #include "sluice/communicator.hpp"
 #include "support/data.hpp"
@@ -14,6 +15,9 @@
 #include "support/tensor.hpp"
 
 namespace sluice::conformance {
+
+using reference::at;
+
 namespace {
 
 constexpr std::int64_t kTokens = 24;  // of all ranks together
@@ -28,10 +32,6 @@ struct Variant {
   Reduce reduce = Reduce::rank;
   std::uint64_t delay_seed = 0;  // 0: none
 };
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 // What every expert does: y = x * (1 + expert / 8), rounded to bf16. Slow, and the same everywhere.
 void run_experts(const Communicator& communicator, const Received& received,

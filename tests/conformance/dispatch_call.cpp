@@ -9,14 +9,11 @@
 
 namespace sluice::conformance {
 
+using reference::at;
 using support::expect_true;
 using support::Tensor;
 
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 Tensor ids_tensor(DType dtype, const std::vector<std::int64_t>& ids, std::int64_t tokens,
                   std::int64_t top_k, std::int64_t gap) {

@@ -10,6 +10,7 @@
 
 namespace sluice::conformance {
 
+using reference::at;
 using support::expect_equal;
 using support::expect_row;
 using support::expect_true;
@@ -18,10 +19,6 @@ using support::row_of;
 using support::Tensor;
 
 namespace {
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 bool all_zero(const std::byte* row, std::size_t count, std::size_t bytes, std::int64_t stride) {
   for (std::size_t i = 0; i < count; ++i) {

@@ -12,14 +12,11 @@
 namespace sluice::conformance {
 namespace {
 
+using reference::at;
 using support::expect_equal;
 using support::expect_true;
 
 constexpr int kOdd = 1;  // The rank that does otherwise.
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 class Mismatch : public LayoutTest {
  protected:

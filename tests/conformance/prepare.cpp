@@ -10,6 +10,7 @@ namespace sluice::conformance {
 
 namespace {
 
+using reference::at;
 using support::Random;
 
 // What a random number is for; with seed, rank and a count it names the generator.
@@ -25,10 +26,6 @@ enum Purpose : std::uint64_t {
   kShared,
   kBias
 };
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 // The most tokens of one call.
 int tokens_max(const Scenario& scenario) {

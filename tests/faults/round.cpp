@@ -16,6 +16,7 @@ namespace sluice::faults {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using reference::at;
 using support::Random;
 
 constexpr int kExperts = 10;
@@ -26,10 +27,6 @@ constexpr std::size_t kElement = 2;  // bf16 in x, y and out
 constexpr std::size_t kRowsBytes = std::size_t{kTokens} * kHidden * kElement;
 
 enum Purpose : std::uint64_t { kCount, kRouting, kWeights, kData, kAnswers };
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 reference::DispatchProblem without(const reference::DispatchProblem& problem,
                                    const RankSet& missing) {

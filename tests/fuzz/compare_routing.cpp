@@ -15,14 +15,11 @@
 namespace sluice::fuzz {
 namespace {
 
+using reference::at;
 using reference::Dispatched;
 using reference::DispatchProblem;
 using reference::RankInput;
 using reference::RankRows;
-
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
 
 /// What src/routing makes of one source's tokens.
 struct SourceRoutes {

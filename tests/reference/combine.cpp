@@ -11,10 +11,6 @@ namespace sluice::reference {
 
 namespace {
 
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
-
 DType codec_dtype(CodecKind kind) {
   Codec codec;
   codec.kind = kind;

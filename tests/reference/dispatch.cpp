@@ -10,10 +10,6 @@ constexpr std::int32_t kAbsent = -1;
 constexpr std::int32_t kDuplicate = -2;
 constexpr std::int32_t kOverflow = -3;
 
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
-
 Routes read_routes(const DispatchProblem& problem, const RankInput& input) {
   Routes routes;
   const auto top_k = at(problem.top_k);

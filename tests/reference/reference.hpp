@@ -52,6 +52,11 @@
 /// Weights home. Route (t, k) gets element k of its record's row_weights, 0 if not answered.
 namespace sluice::reference {
 
+/// A number as an index.
+inline std::size_t at(std::int64_t number) {
+  return static_cast<std::size_t>(number);
+}
+
 /// One rank's arguments of a dispatch.
 struct RankInput {
   std::int64_t tokens = 0;

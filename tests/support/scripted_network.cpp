@@ -61,7 +61,7 @@ using Script = std::shared_ptr<Play>;
 std::mutex mutex;
 Script set;  // Guarded by mutex.
 
-Script current() {
+Script current_script() {
   const std::lock_guard lock(mutex);
   return set;
 }
@@ -74,7 +74,7 @@ void replace(Script script) {
 class ScriptedEndpoint final : public Endpoint {
  public:
   ScriptedEndpoint(std::unique_ptr<Endpoint> inner, int rank)
-      : inner_(std::move(inner)), rank_(rank), script_(current()) {}
+      : inner_(std::move(inner)), rank_(rank), script_(current_script()) {}
 
   const transport::Traits& traits() const noexcept override { return inner_->traits(); }
   Result<transport::Region> add_region(std::byte* base, std::size_t bytes) override {
@@ -158,7 +158,7 @@ std::shared_ptr<Network> wrap(std::shared_ptr<Network> network) {
 
 void at_point(base::TestPoint point, int rank, int /*peer*/) {
   if (point != base::TestPoint::progress) return;
-  const Script script = current();
+  const Script script = current_script();
   while (script != nullptr && script->stalls(rank)) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -175,7 +175,7 @@ ScriptedNetwork::ScriptedNetwork(NetworkScript script) {
 ScriptedNetwork::~ScriptedNetwork() {
   transport::network_hook = nullptr;
   base::test_point_hook = nullptr;
-  current()->end();
+  current_script()->end();
   replace(nullptr);
 }
 

@@ -77,7 +77,7 @@ extern __shared__ __align__(128) std::byte shared_rows[];
 
 template <typename Traits, bool kRecords>
 __global__ void __launch_bounds__(kBlockThreads, blocks_together(Traits::kAlone))
-    combine_kernel(const __grid_constant__ CombineArgs a) {
+    combine_kernel(__grid_constant__ Parameter<CombineArgs> a) {
   constexpr bool kCommon = Traits::kCommon;
   constexpr bool kWeights = Traits::kWeights;
   constexpr bool kGivesWeights = kWeights && !Traits::kSingle;
@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(Traits::kAlone)
   recorder.finish(crew.role());
 }
 
-using Kernel = void (*)(const CombineArgs);
+using Kernel = void (*)(Parameter<CombineArgs>);
 
 template <int kInput, int kCodec, bool kSingle>
 constexpr Kernel general_kernel =

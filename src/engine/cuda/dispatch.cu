@@ -158,7 +158,7 @@ constexpr int kAnyLayout = -1;
 
 template <typename Encoder, int kSpan, bool kAlone, int kLayout, bool kNumbers, bool kRecords>
 __global__ void __launch_bounds__(kBlockThreads, blocks_together(kAlone))
-    dispatch_kernel(const __grid_constant__ DispatchArgs a) {
+    dispatch_kernel(__grid_constant__ Parameter<DispatchArgs> a) {
   constexpr bool kCommon = Encoder::kCommon;
   constexpr bool kFew = kCommon && kSpan == 1;
   __shared__ Shared shared;
@@ -360,7 +360,7 @@ bool is_common(const DispatchArgs& a) {
          a.x_dtype == DType::bf16 && a.geometry.published == nullptr;
 }
 
-using Kernel = void (*)(const DispatchArgs);
+using Kernel = void (*)(Parameter<DispatchArgs>);
 
 /// Whether units go in pairs.
 bool takes_pairs(const DispatchArgs& a) {

@@ -249,7 +249,7 @@ __device__ __forceinline__ int await_items(const FerryArgs& f, std::uint64_t num
 }
 
 __global__ void __launch_bounds__(kFerryThreads, 2)
-    ferry_kernel(const __grid_constant__ FerryArgs f) {
+    ferry_kernel(__grid_constant__ Parameter<FerryArgs> f) {
   __shared__ uint4 items[32];
   __shared__ int there;
   const int lane = static_cast<int>(threadIdx.x % 32);

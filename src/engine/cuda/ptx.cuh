@@ -160,6 +160,10 @@ __device__ __forceinline__ void prefetch(const void* at) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 
+/// Of a kernel, with __grid_constant__.
+template <typename T>
+using Parameter = const T;
+
 /// An address in shared memory as copies take it.
 using SharedAt = std::uint32_t;
 /// Worked out once: from a pointer the compiler does it again for every use.

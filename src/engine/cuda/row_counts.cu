@@ -7,8 +7,8 @@ namespace {
 
 /// One block.
 __global__ void __launch_bounds__(kBlockThreads)
-    row_counts_kernel(const __grid_constant__ DispatchArgs a,
-                      const __grid_constant__ RowCounts counts) {
+    row_counts_kernel(__grid_constant__ Parameter<DispatchArgs> a,
+                      __grid_constant__ Parameter<RowCounts> counts) {
   tell_row_counts(&a, &counts);
 }
 

@@ -30,7 +30,8 @@ __device__ __forceinline__ void send_given_weights(const Combine& c, CombineNote
 
 template <typename Traits>
 __global__ void __launch_bounds__(kBlockThreads, 1)
-    combine_kernel(const __grid_constant__ CombineArgs a, const __grid_constant__ Desk desk) {
+    combine_kernel(__grid_constant__ Parameter<CombineArgs> a,
+                   __grid_constant__ Parameter<Desk> desk) {
   __shared__ Block block;
   __shared__ PairRing ring;
   const Geometry& g = a.geometry;
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   part.close_half();
 }
 
-using Kernel = void (*)(const CombineArgs, const Desk);
+using Kernel = void (*)(Parameter<CombineArgs>, Parameter<Desk>);
 
 /// Steps of kStepElements that a warp does at once: what fits into a slot of the ring.
 template <int kInput, int kCodec>

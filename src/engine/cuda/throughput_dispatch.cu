@@ -16,8 +16,9 @@ constexpr int kStagersEach = 4;
 /// All of a dispatch, or a half of it.
 template <typename Encoder, int kSpan>
 __global__ void __launch_bounds__(kBlockThreads, 1)
-    dispatch_kernel(const __grid_constant__ DispatchArgs a, const __grid_constant__ Desk desk,
-                    const __grid_constant__ RowCounts row_counts) {
+    dispatch_kernel(__grid_constant__ Parameter<DispatchArgs> a,
+                    __grid_constant__ Parameter<Desk> desk,
+                    __grid_constant__ Parameter<RowCounts> row_counts) {
   __shared__ Shared shared;
   __shared__ Ring ring;
   const Geometry& g = a.geometry;
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   part.close_half();
 }
 
-using Kernel = void (*)(const DispatchArgs, const Desk, const RowCounts);
+using Kernel = void (*)(Parameter<DispatchArgs>, Parameter<Desk>, Parameter<RowCounts>);
 
 Kernel kernel_for(const DispatchArgs& a) {
   constexpr int kSpan = 2;  // units of a row at once, where it does not go through shared memory

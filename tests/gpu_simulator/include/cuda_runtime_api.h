@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "gpu_simulator/kernel_launch.hpp"
 
@@ -190,7 +191,7 @@ cudaError_t launch_simulated(const cudaLaunchConfig_t& config, gpu_simulator::Bo
 
 template <typename... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Args...),
-                               const Args&... args) {
+                               const std::type_identity_t<std::remove_cvref_t<Args>>&... args) {
   return launch_simulated(*config, [kernel, args...] { kernel(args...); });
 }
 template <typename Kernel>

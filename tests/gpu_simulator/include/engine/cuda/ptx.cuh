@@ -5,10 +5,13 @@
 
 #include <emmintrin.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "gpu_simulator/device.hpp"
 #include "gpu_simulator/losses.hpp"
@@ -197,7 +200,8 @@ struct ReadCopy {
 /// Copies of a thread, each as late as it is awaited: those that are in groups, the last of which is open, and those that were
 /// read.
 struct OwnRowCopies {
-  std::deque<std::vector<RowCopy>> groups;
+  std::vector<RowCopy> copies;            // Of all groups.
+  std::vector<std::size_t> groups = {0};  // How many of them are in each.
   std::vector<ReadCopy> read;
 };
 inline OwnRowCopies& own_row_copies() {
@@ -226,17 +230,23 @@ inline bool arrived(SharedAt barrier, unsigned parity) {
   return is;
 }
 inline void take_out(void* global, SharedAt from, int bytes) {
-  own_row_copies().groups.back().push_back({global, from, bytes});
+  OwnRowCopies& own = own_row_copies();
+  own.copies.push_back({global, from, bytes});
+  ++own.groups.back();
 }
 inline void close_group() {
-  own_row_copies().groups.emplace_back();
+  own_row_copies().groups.push_back(0);
 }
 template <int kGroups>
 void await_groups_read() {
   OwnRowCopies& own = own_row_copies();
-  for (; own.groups.size() > kGroups + 1; own.groups.pop_front()) {
-    for (const RowCopy& copy : own.groups.front()) own.read.emplace_back(copy);
-  }
+  if (own.groups.size() <= kGroups + 1) return;
+  const auto last = own.groups.end() - (kGroups + 1);
+  const auto end =
+      own.copies.begin() + std::accumulate(own.groups.begin(), last, std::ptrdiff_t{0});
+  for (auto copy = own.copies.begin(); copy != end; ++copy) own.read.emplace_back(*copy);
+  own.copies.erase(own.copies.begin(), end);
+  own.groups.erase(own.groups.begin(), last);
 }
 inline void await_groups() {
   await_groups_read<0>();
@@ -247,8 +257,10 @@ inline void await_groups() {
 inline void order_copies() {}
 /// By all threads, before they copy rows.
 inline void begin_copies() {
-  own_row_copies().groups.assign(1, {});
-  own_row_copies().read.clear();
+  OwnRowCopies& own = own_row_copies();
+  own.copies.clear();
+  own.groups.assign(1, 0);
+  own.read.clear();
 }
 
 inline std::uint32_t multiprocessor() {
@@ -258,6 +270,10 @@ inline std::uint32_t multiprocessor() {
 inline std::uint64_t now_ns() {
   return gpu_simulator::now();
 }
+
+/// A kernel's parameter: not for every thread anew.
+template <typename T>
+using Parameter = const T&;
 
 // Polls take long here.
 inline constexpr unsigned kPollsPerLook = 8;
