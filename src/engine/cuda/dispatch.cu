@@ -184,9 +184,10 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(kAlone))
   const int tokens = refused || !sends ? 0 : a.tokens;
   const RouteTable table(shared_memory, g.experts, tokens, route_shift(g.top_k));
   const int places = tokens << table.shift;
-  // A warp for each of the records that come, but not too many: they are workers less.
-  const int records = (tokens * g.ranks + kBlockWarps - 1) / kBlockWarps;
-  const int describers = min(records, max(kDescribers, 1 + tokens / kBlockWarps));
+  // A warp for each of the records that come, if the others have as many tokens, but not too many: they are workers less.
+  const int records = (a.tokens * g.ranks + kBlockWarps - 1) / kBlockWarps;
+  const int describers =
+      max(kDescribersLeast, min(records, max(kDescribers, 1 + a.tokens / kBlockWarps)));
   const Crew early(1 + (places + kHeraldPlaces - 1) / kHeraldPlaces, 1 + max(describers, 1));
   auto* const bases = reinterpret_cast<std::int32_t*>(shared_memory);
   // Pieces are numbered so that neighbours are on different multiprocessors.

@@ -8,6 +8,8 @@ namespace sluice::engine::cuda {
 
 /// Blocks that describe records, unless there are very many tokens.
 inline constexpr int kDescribers = 9;
+/// And unless this rank has few: others may have many.
+inline constexpr int kDescribersLeast = 4;
 
 /// Places of the routes' walk that one herald sends headers of. What a multiprocessor sends has its share
 /// of the links once all send: headers, for which everybody waits, should not need more than that.
