@@ -76,7 +76,7 @@ Status check_options(const Shape& shape, const CommunicatorOptions& options) {
 }
 
 // Row numbers are 32-bit.
-Status check_row_count(const engine::EngineConfig& config) {
+Status check_row_numbers(const engine::EngineConfig& config) {
   const std::int64_t rows = std::int64_t{config.ranks} * config.tokens_max *
                             std::min(config.shape.top_k, config.map.max_local_experts());
   if (rows > std::numeric_limits<std::int32_t>::max()) {
@@ -173,7 +173,7 @@ Result<engine::EngineConfig> resolve(const Shape& shape, const CommunicatorOptio
     config.options.slot_tokens = std::min(shape.max_tokens, kLatencyTokens);
   }
   config.tokens_max = config.throughput() ? shape.max_tokens : config.options.slot_tokens;
-  if (Status status = check_row_count(config); !status.ok()) return status;
+  if (Status status = check_row_numbers(config); !status.ok()) return status;
   config.window = window_shape(config);
   config.packets = packet_shape(config);
   return config;
