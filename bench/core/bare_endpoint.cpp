@@ -15,7 +15,8 @@ Result<std::unique_ptr<transport::Endpoint>> bare_endpoint(
   const base::Deadline deadline = deadline_of(deadline_s);
   const Result<std::uint64_t> meeting = group.number(deadline);
   if (!meeting) return meeting.status();
-  auto opened = group.network()->plain().open(group.rank(), group.size(), *meeting);
+  auto opened = group.network()->plain().open(group.rank(), group.size(), *meeting,
+                                              /*device_memory=*/false);
   Status status = opened.status();
   std::unique_ptr<transport::Endpoint> endpoint;
   std::string introduction;

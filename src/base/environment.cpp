@@ -15,7 +15,8 @@ constexpr std::array<VariableFacts, kCount> kVariables{{
     {Variable::cuda_memory, "SLUICE_CUDA_MEMORY",
      "how GPU memory is shared: vmm (default), ipc or fabric"},
     {Variable::network, "SLUICE_NETWORK",
-     "between nodes: providers of libfabric by preference, as net,tcp;ofi_rxm; or memory[:seed]"},
+     "between nodes: providers of libfabric by preference, as net,tcp;ofi_rxm; or "
+     "memory[-gpu][:seed]"},
     {Variable::network_signals, "SLUICE_NETWORK_SIGNALS",
      "how chunks are signalled: immediate, ordered or serial; default: what the provider can do"},
     {Variable::network_rails, "SLUICE_NETWORK_RAILS", "endpoints of a rank, 1 (default) to 8"},
@@ -31,6 +32,9 @@ constexpr std::array<VariableFacts, kCount> kVariables{{
      "chunks under way to one peer, 4 to 65536 (256)"},
     {Variable::network_patience, "SLUICE_NETWORK_PATIENCE_MS",
      "a rank of another node that is silent for so long is given up (900)"},
+    {Variable::network_gpu, "SLUICE_NETWORK_GPU",
+     "rows of GPUs to other nodes: staged in host memory, or direct, else fail; default: what can "
+     "be"},
     {Variable::mutant, "SLUICE_MUTANT", "test builds only: the mutant that runs"},
     {Variable::rank, "SLUICE_RANK", "this process's rank, from 0"},
     {Variable::size, "SLUICE_SIZE", "ranks of the world"},

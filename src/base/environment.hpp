@@ -26,6 +26,7 @@ enum class Variable : std::uint8_t {
   network_message_rows,
   network_credits,
   network_patience,
+  network_gpu,
   mutant,
   rank,
   size,

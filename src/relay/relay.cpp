@@ -41,6 +41,7 @@ constexpr std::int64_t kLingerNsMin = 2'000'000'000;
 constexpr std::int64_t kLingerNsMax = 10'000'000'000;
 
 using bootstrap::Group;
+using GpuRows = transport::RelaySettings::GpuRows;
 
 // As many rows as fit a message whatever lies between them.
 int group_rows_of(std::uint64_t row, std::uint64_t chunk, int rows_max) {
@@ -90,17 +91,19 @@ Result<window::RelayLayout> usual_layout(const window::WindowLayout& window,
 }
 
 Result<Opening> open(Group& group, const window::WindowLayout& window, std::size_t row_bytes,
-                     std::size_t message_bytes, base::Deadline deadline) {
+                     std::size_t message_bytes, bool device_memory, base::Deadline deadline) {
   Opening opening;
   auto meeting = group.number(deadline);
   if (!meeting.ok()) return meeting.status();
-  auto endpoint = group.network()->open(group.rank(), group.size(), *meeting);
+  device_memory = device_memory && group.network()->relay.gpu_rows != GpuRows::staged;
+  auto endpoint = group.network()->open(group.rank(), group.size(), *meeting, device_memory);
   Status status = endpoint.status();
   if (status.ok()) {
     opening.endpoint = std::move(endpoint).value();
     const transport::RelaySettings& settings = group.network()->relay;
     const transport::Traits& traits = opening.endpoint->traits();
     opening.patience = settings.patience;
+    opening.gpu_rows = settings.gpu_rows;
     opening.chunk_bytes = chunk_bytes(settings, traits);
     base::log_info("rank {}: between nodes: {}, {}, {} rails, chunks of {} bytes", group.rank(),
                    traits.provider, to_string(traits.signals), traits.rails, opening.chunk_bytes);
@@ -130,13 +133,22 @@ Result<Opening> open(Group& group, const window::WindowLayout& window, std::size
   return opening;
 }
 
+Status Opening::add_memory(int rank, const Memory& memory) {
+  Status status =
+      endpoint->add_region(memory.windows.base(rank), memory.windows.bytes(rank)).status();
+  if (status.ok() && memory.heaps.bytes(rank) > 0) {
+    status = endpoint->add_region(memory.heaps.base(rank), memory.heaps.bytes(rank)).status();
+  }
+  return status;
+}
+
 /// What outlives the engine for a while.
 struct Relay::Thread {
   Thread(Opening opening, Site site_, MakeTraffic make_traffic_)
       : site(std::move(site_)),
+        make_traffic(std::move(make_traffic_)),
         endpoint(std::move(opening.endpoint)),
-        patience(opening.patience),
-        make_traffic(std::move(make_traffic_)) {}
+        patience(opening.patience) {}
   ~Thread() {
     if (thread.joinable()) thread.join();
   }
@@ -149,9 +161,10 @@ struct Relay::Thread {
   void serve(Progress& progress);
 
   Site site;
-  std::unique_ptr<transport::Endpoint> endpoint;  // Uses the site's memory: destroyed before it.
-  std::chrono::nanoseconds patience;
   MakeTraffic make_traffic;
+  // Uses the site's memory, and the engine's that make_traffic holds: destroyed before them.
+  std::unique_ptr<transport::Endpoint> endpoint;
+  std::chrono::nanoseconds patience;
   std::atomic<bool> closing{false};  // Stored by ~Relay, loaded by serve().
   std::atomic<bool> ended{false};    // Stored by run(), loaded by Lingering.
   const base::OwnProcess process;
@@ -204,17 +217,10 @@ Lingering& lingering() {
 
 Status Relay::Thread::connect(base::Deadline deadline) {
   const int rank = site.rank;
-  Status status =
-      endpoint->add_region(site.memory->windows.base(rank), site.memory->windows.bytes(rank))
-          .status();
-  if (status.ok() && site.memory->heaps.bytes(rank) > 0) {
-    status = endpoint->add_region(site.memory->heaps.base(rank), site.memory->heaps.bytes(rank))
-                 .status();
-  }
-  Result<std::string> mine = status.ok() ? endpoint->introduction() : Result<std::string>(status);
+  Result<std::string> mine = endpoint->introduction();
   auto gathered = site.group->all_gather(mine.ok() ? *mine : "", deadline);
   if (!gathered.ok()) return gathered.status();
-  status = site.group->agree(mine.status(), deadline);
+  Status status = site.group->agree(mine.status(), deadline);
   if (!status.ok()) return status;
   for (int peer = 0; peer < site.nodes.ranks() && status.ok(); ++peer) {
     if (site.nodes.together(peer, rank)) continue;

@@ -17,12 +17,17 @@
 
 namespace sluice::relay {
 
-/// A rank's end of the network, before there is memory for it.
+/// A rank's end of the network, before it is connected.
 struct Opening {
+  /// Registers kWindowRegion and kHeapRegion: before start(), and before further regions. Not collective: the caller tells the
+  /// other ranks if it fails.
+  Status add_memory(int rank, const Memory& memory);
+
   std::unique_ptr<transport::Endpoint> endpoint;
   std::vector<window::RelayLayout> layouts;  // [R]
   std::chrono::nanoseconds patience{};
   std::uint64_t chunk_bytes = 0;
+  transport::RelaySettings::GpuRows gpu_rows = transport::RelaySettings::GpuRows::best;
 };
 /// Of what lies together, put at once at most.
 std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
@@ -32,9 +37,10 @@ Result<window::RelayLayout> usual_layout(const window::WindowLayout& window,
                                          const routing::NodeMap& nodes, int rank,
                                          std::size_t row_bytes);
 /// Collective. The group has several nodes. `row_bytes`: from one row to the next, of the longest. `message_bytes`: of the
-/// longest message of an engine that does not send those of RelayLayout.
+/// longest message of an engine that does not send those of RelayLayout. `device_memory`: it has rows in memory of GPUs.
 Result<Opening> open(bootstrap::Group& group, const window::WindowLayout& window,
-                     std::size_t row_bytes, std::size_t message_bytes, base::Deadline deadline);
+                     std::size_t row_bytes, std::size_t message_bytes, bool device_memory,
+                     base::Deadline deadline);
 
 /// One rank's progress thread (docs/relay.md). The engine of this rank, and those of its node, meet it
 /// in their windows: see RelayLayout.

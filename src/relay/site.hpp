@@ -35,6 +35,8 @@ inline constexpr std::uint64_t kSettled = 2;  // What may still be on its way to
 /// The regions of every endpoint, in this order.
 inline constexpr int kWindowRegion = 0;
 inline constexpr int kHeapRegion = 1;
+/// The CUDA engine's: rows to and from other nodes.
+inline constexpr int kRowsRegion = 2;
 
 /// Where a relay works: what its parts share.
 struct Site {

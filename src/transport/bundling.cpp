@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/byte_stream.hpp"
 #include "base/deadline.hpp"
 #include "base/log.hpp"
 #include "transport/message.hpp"
@@ -100,6 +101,47 @@ Result<Region> BundlingEndpoint::add_region(std::byte* base, std::size_t bytes) 
   return *region - 1;
 }
 
+Result<Region> BundlingEndpoint::add_device_region(const DeviceRegion& device) {
+  const Result<Region> region = below_->add_device_region(device);
+  if (!region) return region.status();
+  regions_.push_back({nullptr, device.bytes});
+  return *region - 1;
+}
+
+Result<std::string> BundlingEndpoint::introduction() {
+  Result<std::string> below = below_->introduction();
+  if (!below) return below;
+  Introduction own;
+  own.below = std::move(below).value();
+  for (std::size_t i = 0; i < regions_.size(); ++i) {
+    if (regions_[i].base == nullptr) own.device_regions |= std::uint64_t{1} << i;
+  }
+  return own.encode();
+}
+
+std::string BundlingEndpoint::Introduction::encode() const {
+  return base::ByteWriter().put(device_regions).put_string(below).take();
+}
+
+bool BundlingEndpoint::Introduction::decode(std::string_view text, Introduction& out) {
+  base::ByteReader reader(text);
+  out.device_regions = reader.get<std::uint64_t>();
+  out.below = reader.get_string();
+  return reader.ok() && reader.at_end();
+}
+
+Status BundlingEndpoint::connect(int peer, std::string_view introduction) {
+  Introduction theirs;
+  if (!Introduction::decode(introduction, theirs)) {
+    return {StatusCode::mismatch,
+            fmt::format("transport: the introduction of rank {} has {} bytes and is cut short, or "
+                        "too long",
+                        peer, introduction.size())};
+  }
+  of(peer).device_regions = theirs.device_regions;
+  return below_->connect(peer, theirs.below);
+}
+
 Posted BundlingEndpoint::put_alone(Chunk chunk) {
   if (chunk.bytes > 0) {
     ++chunk.from;
@@ -111,13 +153,20 @@ Posted BundlingEndpoint::put_alone(Chunk chunk) {
   return posted;
 }
 
+bool BundlingEndpoint::travels_alone(const Chunk& chunk) noexcept {
+  if (settings_.chunk_bytes_max == 0 || chunk.bytes > settings_.chunk_bytes_max ||
+      sizeof(Header) + sizeof(Entry) + padded(chunk.bytes) > kBundleBytes) {
+    return true;
+  }
+  // The processor, which would copy it, may not touch a GPU's memory.
+  return chunk.bytes > 0 && (regions_[static_cast<std::size_t>(chunk.from)].base == nullptr ||
+                             (of(chunk.peer).device_regions >> chunk.to & 1U) != 0);
+}
+
 Posted BundlingEndpoint::put(const Chunk& chunk) {
   if (of(chunk.peer).gone) return Posted::gone;
+  if (travels_alone(chunk)) return put_alone(chunk);
   const std::size_t needed = sizeof(Entry) + padded(chunk.bytes);
-  if (settings_.chunk_bytes_max == 0 || chunk.bytes > settings_.chunk_bytes_max ||
-      sizeof(Header) + needed > kBundleBytes) {
-    return put_alone(chunk);
-  }
   std::byte* const at = room(chunk.peer, needed);
   Peer& peer = of(chunk.peer);
   if (at == nullptr) return peer.gone ? Posted::gone : Posted::busy;
@@ -267,7 +316,7 @@ void BundlingEndpoint::empty(int source, int place) {
     at += sizeof(entry);
     if (entry.bytes > 0) {
       const Memory to = entry.to < regions_.size() ? regions_[entry.to] : Memory{};
-      sound = entry.bytes <= kBundleBytes - at && entry.bytes <= to.bytes &&
+      sound = to.base != nullptr && entry.bytes <= kBundleBytes - at && entry.bytes <= to.bytes &&
               entry.to_offset <= to.bytes - entry.bytes;
       if (!sound) break;
       std::memcpy(to.base + entry.to_offset, bundle + at, entry.bytes);

@@ -51,10 +51,18 @@ class BundlingEndpoint final : public Endpoint {
 
   const Traits& traits() const noexcept override { return below_->traits(); }
   Result<Region> add_region(std::byte* base, std::size_t bytes) override;
-  Result<std::string> introduction() override { return below_->introduction(); }
-  Status connect(int peer, std::string_view introduction) override {
-    return below_->connect(peer, introduction);
-  }
+  Result<Region> add_device_region(const DeviceRegion& region) override;
+  /// What is told of this rank besides the endpoint below's own introduction.
+  struct Introduction {
+    std::uint64_t device_regions = 0;  // Of the caller's, those in GPU memory: a bit each.
+    std::string below;
+
+    std::string encode() const;
+    /// False: it is cut short, or too long.
+    static bool decode(std::string_view text, Introduction& out);
+  };
+  Result<std::string> introduction() override;
+  Status connect(int peer, std::string_view introduction) override;
   Posted put(const Chunk& chunk) override;
   std::size_t poll(std::span<Event> events) override;
   void took(int peer, int chunks) override;
@@ -70,7 +78,7 @@ class BundlingEndpoint final : public Endpoint {
   struct Header;
   struct Entry;
   struct Memory {
-    std::byte* base = nullptr;
+    std::byte* base = nullptr;  // Null: a GPU's, which the processor does not touch.
     std::size_t bytes = 0;
   };
   struct Peer {
@@ -89,12 +97,14 @@ class BundlingEndpoint final : public Endpoint {
     std::uint64_t owed = 0;  // Chunks of bundles that the caller has yet to take.
     std::uint64_t bytes = 0;
     bool gone = false;
+    std::uint64_t device_regions = 0;  // Of the peer's regions, those in GPU memory: a bit each.
   };
 
   BundlingEndpoint(std::unique_ptr<Endpoint> below, int rank, int ranks,
                    const BundlingSettings& settings);
 
   Peer& of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
+  bool travels_alone(const Chunk& chunk) noexcept;
   /// In this rank's region: where bundles of a peer arrive, and where those for it are made.
   static std::size_t arrival_place(int source, int place) noexcept;
   std::size_t departure_place(int target, int place) const noexcept;

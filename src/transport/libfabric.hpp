@@ -26,6 +26,8 @@ struct LibfabricSettings {
   int window = 256;
   static constexpr int kWindowMin = 4;
   static constexpr int kWindowMax = 65536;
+  /// To reach memory of GPUs, where the provider does: Traits::device_memory says whether.
+  bool device_memory = false;
 };
 
 /// The endpoint of `rank` of `ranks`, on reliable datagrams of libfabric (docs/transport.md).

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -22,13 +23,14 @@ class MemoryFabric::Network {
     traits_.provider = "memory";
     traits_.put_bytes_max = adversity.put_bytes_max;
     traits_.window = adversity.window;
+    traits_.device_memory = adversity.device_memory;
   }
 
   const Traits& traits() const noexcept { return traits_; }
 
-  Region add_region(int rank, std::byte* base) {
+  Region add_region(int rank, const DeviceRegion& region) {
     const std::lock_guard lock(mutex_);
-    of(rank).regions.push_back(base);
+    of(rank).regions.push_back(region);
     return static_cast<Region>(of(rank).regions.size()) - 1;
   }
 
@@ -100,9 +102,9 @@ class MemoryFabric::Network {
   void close(int rank) {
     const std::lock_guard lock(mutex_);
     for (Rank& peer : ranks_) {
-      for (const std::shared_ptr<Flight>& flight : peer.on_the_way) {
-        if (flight->source == rank) read(*flight);
-      }
+      std::erase_if(peer.on_the_way, [&](const std::shared_ptr<Flight>& flight) {
+        return flight->source == rank && !try_read(*flight);
+      });
     }
     of(rank).unsent.clear();
     of(rank).on_the_way.clear();
@@ -138,7 +140,7 @@ class MemoryFabric::Network {
     bool gone = false;
   };
   struct Rank {
-    std::vector<std::byte*> regions;
+    std::vector<DeviceRegion> regions;  // Those of the host have no `copy`.
     std::vector<Toward> toward;
     std::deque<std::shared_ptr<Flight>> unsent;      // of this rank
     std::deque<std::shared_ptr<Flight>> on_the_way;  // to this rank
@@ -154,17 +156,33 @@ class MemoryFabric::Network {
   }
   bool happens(int probability) { return static_cast<int>(dice_() % 1024) < probability; }
 
-  std::byte* memory(int rank, Region region, std::uint64_t offset) noexcept {
-    return of(rank).regions[static_cast<std::size_t>(region)] + offset;
+  const DeviceRegion& memory(int rank, Region region) noexcept {
+    return of(rank).regions[static_cast<std::size_t>(region)];
+  }
+  static void copy(const DeviceRegion& region, std::byte* to, const std::byte* from,
+                   std::size_t bytes) {
+    if (region.copy == nullptr) {
+      std::memcpy(to, from, bytes);
+    } else if (!region.copy(region.device, to, from, bytes)) {
+      throw std::runtime_error("the network in memory cannot copy memory of a GPU");
+    }
   }
 
   void read(Flight& flight) {
     if (flight.bytes) return;
     flight.bytes.emplace(flight.chunk.bytes);
     if (flight.chunk.bytes == 0) return;
-    std::memcpy(flight.bytes->data(),
-                memory(flight.source, flight.chunk.from, flight.chunk.from_offset),
-                flight.chunk.bytes);
+    const DeviceRegion& region = memory(flight.source, flight.chunk.from);
+    copy(region, flight.bytes->data(), region.base + flight.chunk.from_offset, flight.chunk.bytes);
+  }
+
+  bool try_read(Flight& flight) noexcept {
+    try {
+      read(flight);
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
   }
 
   template <typename Queue>
@@ -193,8 +211,9 @@ class MemoryFabric::Network {
       const auto flight = pick(own.on_the_way);
       read(*flight);
       if (flight->chunk.bytes > 0) {
-        std::memcpy(memory(rank, flight->chunk.to, flight->chunk.to_offset), flight->bytes->data(),
-                    flight->chunk.bytes);
+        const DeviceRegion& region = memory(rank, flight->chunk.to);
+        copy(region, region.base + flight->chunk.to_offset, flight->bytes->data(),
+             flight->chunk.bytes);
       }
       event = {Event::Kind::arrived, -1, flight->chunk.immediate, 0};
     } else {
@@ -219,8 +238,15 @@ class MemoryFabric::Port final : public Endpoint {
   Port& operator=(const Port&) = delete;
 
   const Traits& traits() const noexcept override { return network_->traits(); }
-  Result<Region> add_region(std::byte* base, std::size_t /*bytes*/) override {
-    return network_->add_region(rank_, base);
+  Result<Region> add_region(std::byte* base, std::size_t bytes) override {
+    DeviceRegion region;
+    region.base = base;
+    region.bytes = bytes;
+    return network_->add_region(rank_, region);
+  }
+  Result<Region> add_device_region(const DeviceRegion& region) override {
+    if (traits().device_memory) return network_->add_region(rank_, region);
+    return Status(StatusCode::unavailable, "the network in memory takes no memory of GPUs");
   }
   Result<std::string> introduction() override { return network_->traits().provider; }
   Status connect(int peer, std::string_view introduction) override {

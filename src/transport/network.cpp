@@ -14,7 +14,8 @@ class MemoryNetwork final : public Network {
  public:
   explicit MemoryNetwork(const Adversity& adversity) : adversity_(adversity) {}
 
-  Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting) override {
+  Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting,
+                                         bool /*device_memory*/) override {
     const std::lock_guard lock(mutex_);
     Meeting& here = meetings_[meeting];
     if (here.fabric == nullptr) {
@@ -43,8 +44,11 @@ class LibfabricNetwork final : public Network {
  public:
   explicit LibfabricNetwork(LibfabricSettings settings) : settings_(std::move(settings)) {}
 
-  Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t /*meeting*/) override {
-    return open_libfabric(rank, ranks, settings_);
+  Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t /*meeting*/,
+                                         bool device_memory) override {
+    LibfabricSettings settings = settings_;
+    settings.device_memory = device_memory;
+    return open_libfabric(rank, ranks, settings);
   }
 
  private:
@@ -58,8 +62,9 @@ class BundlingNetwork final : public Network {
     relay = below_->relay;
   }
 
-  Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting) override {
-    Result<std::unique_ptr<Endpoint>> endpoint = below_->open(rank, ranks, meeting);
+  Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting,
+                                         bool device_memory) override {
+    Result<std::unique_ptr<Endpoint>> endpoint = below_->open(rank, ranks, meeting, device_memory);
     if (!endpoint) return endpoint;
     return BundlingEndpoint::over(std::move(endpoint).value(), rank, ranks, settings_);
   }
@@ -141,6 +146,15 @@ Result<RelaySettings> read_relay(const Environment& environment) {
       return unusable(Variable::network_message_rows, *text, "1 to 256");
     }
   }
+  if (const auto& text = environment.get(Variable::network_gpu)) {
+    if (text == "staged") {
+      settings.gpu_rows = RelaySettings::GpuRows::staged;
+    } else if (text == "direct") {
+      settings.gpu_rows = RelaySettings::GpuRows::direct;
+    } else {
+      return unusable(Variable::network_gpu, *text, "staged or direct");
+    }
+  }
   return settings;
 }
 
@@ -161,14 +175,18 @@ std::shared_ptr<Network> libfabric_network(const LibfabricSettings& settings) {
 
 Result<std::shared_ptr<Network>> network_of(const Environment& environment) {
   constexpr std::string_view kMemory = "memory";
+  constexpr std::string_view kMemoryOfGpus = "memory-gpu";
   const std::string named = environment.get(Variable::network).value_or("");
   std::shared_ptr<Network> network;
   BundlingSettings bundling;
   if (named.starts_with(kMemory)) {
     Adversity adversity;
-    const std::string_view seed = std::string_view(named).substr(kMemory.size());
+    adversity.device_memory = named.starts_with(kMemoryOfGpus);
+    const std::string_view seed = std::string_view(named).substr(
+        adversity.device_memory ? kMemoryOfGpus.size() : kMemory.size());
     if (!seed.empty() && (seed[0] != ':' || !parse(seed.substr(1), adversity.seed))) {
-      return unusable(Variable::network, named, "memory, or memory:seed with a number");
+      return unusable(Variable::network, named,
+                      "memory or memory-gpu, with :seed, a number, behind it or not");
     }
     // Both have to be tested: what comes one by one, and what comes together.
     if (adversity.seed % 2 == 1) bundling.chunk_bytes_max = 0;

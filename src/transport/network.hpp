@@ -25,6 +25,11 @@ struct RelaySettings {
   /// Rows are sent in messages for so many neighbouring ones: they are passed on when all of a message has come.
   int message_rows = 64;
 
+  /// Where rows of the CUDA engine lie, on their way: in GPU memory if the network reaches it (best), in pinned host memory, or
+  /// nowhere but in GPU memory.
+  enum class GpuRows : std::uint8_t { best, staged, direct };
+  GpuRows gpu_rows = GpuRows::best;
+
   static constexpr std::uint64_t kChunkBytesMin = 4096;
   static constexpr int kMessageRowsMax = 256;
 };
@@ -34,8 +39,10 @@ class Network {
  public:
   virtual ~Network() = default;
 
-  /// The endpoint of `rank` of `ranks`. Those with the same `meeting` belong together.
-  virtual Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting) = 0;
+  /// The endpoint of `rank` of `ranks`. Those with the same `meeting` belong together. `device_memory`: one that reaches memory
+  /// of GPUs, if there is one (Traits::device_memory).
+  virtual Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting,
+                                                 bool device_memory) = 0;
   /// The same network, on which every chunk travels by itself: for measurements.
   virtual Network& plain() noexcept { return *this; }
 

@@ -32,10 +32,27 @@ struct Traits {
   /// to a quarter of this: who waits for more chunks than three quarters before it calls took()
   /// waits for ever.
   int window = 0;
+  /// Whether add_device_region() may succeed.
+  bool device_memory = false;
+};
+
+/// Memory of a GPU that the network reads and writes by itself.
+struct DeviceRegion {
+  std::byte* base = nullptr;
+  std::size_t bytes = 0;
+  int device = -1;  ///< CUDA's number of the GPU.
+  /// A descriptor of a dmabuf in which it lies from `dmabuf_offset` on; -1: the driver has none. Used until
+  /// add_device_region() returns.
+  int dmabuf = -1;
+  std::uint64_t dmabuf_offset = 0;
+  /// Copies between such memory and the host's, either way, and waits for that; false if it cannot. For networks whose bytes
+  /// are moved by the processor.
+  bool (*copy)(int device, std::byte* to, const std::byte* from, std::size_t bytes) = nullptr;
 };
 
 /// Memory of this rank from which chunks are put, or into which peers put them: a number, counted
-/// from 0 in the order of add_region, by which peers name it too.
+/// from 0 in the order of add_region and add_device_region, by which peers name it too. What is a GPU's at one rank may be the
+/// host's at another.
 using Region = int;
 
 /// A piece of this rank's memory, for a place in a peer's. With no bytes: the immediate alone.
@@ -79,6 +96,9 @@ class Endpoint {
 
   /// Before introduction(). The memory stays the caller's, and valid as long as the endpoint.
   virtual Result<Region> add_region(std::byte* base, std::size_t bytes) = 0;
+  /// Likewise. unavailable: the provider does not reach that memory; nothing was added. When a chunk has arrived there, the
+  /// owner of the memory sees to it that the GPU sees it (docs/transport.md).
+  virtual Result<Region> add_device_region(const DeviceRegion& region) = 0;
   /// What peers need to know of this rank.
   virtual Result<std::string> introduction() = 0;
   /// Of every peer, before anything is put by either side. `mismatch` if the peer uses another

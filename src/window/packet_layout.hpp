@@ -13,10 +13,10 @@
 ///
 ///   window        := lane[R] stage[Bs] landing[served][Bs]    (lane j: written by rank j only)
 ///   lane          := told[2] (with an accusation) cell[kinds][B] dispatch_bank[B] combine_bank[B]
-///                    (dispatch_row[S])[B]
+///                    (combine_row[C])[B] (dispatch_row[S])[B]
 ///   cell          := packet[P]
 ///   dispatch_bank := count[L'] route[S][K] staged[S']
-///   combine_bank  := weight[S][W] answer[S] row_weight[S][W] combine_row[C]
+///   combine_bank  := weight[S][W] answer[S] row_weight[S][W]
 ///   stage         := dispatch_row[S]                          (written by its owner, read by all)
 ///   landing       := dispatch_row[S]                          (of a rank of another node, for all of this one)
 /// Behind it, where nodes are added up: SumLanes.
@@ -126,9 +126,10 @@ class PacketLayout {
     const std::size_t given_weights = take(slots * weights);
     const std::size_t answers = take(slots * kPacketBytes);
     const std::size_t row_weights = take(slots * weights);
-    const std::size_t combine_rows = take(slots * wide(shape.combine_rows_per_token) * combine_row);
     const std::size_t combine_bank = round_up(end, kRowAlignment) - combine_banks;
-    const std::size_t dispatch_rows = combine_banks + wide(shape.banks) * combine_bank;
+    const std::size_t combine_rows = combine_banks + wide(shape.banks) * combine_bank;
+    const std::size_t combine_row_bank = slots * wide(shape.combine_rows_per_token) * combine_row;
+    const std::size_t dispatch_rows = combine_rows + wide(shape.banks) * combine_row_bank;
     const std::size_t row_bank = shape.stages == 0 ? slots * dispatch_row : 0;
     const std::size_t lane = dispatch_rows + wide(shape.banks) * row_bank;
 
@@ -149,6 +150,7 @@ class PacketLayout {
     combine_rows_ = narrow(combine_rows);
     combine_row_ = narrow(combine_row);
     combine_bank_ = narrow(combine_bank);
+    combine_row_bank_ = narrow(combine_row_bank);
     lane_ = narrow(lane);
     route_row_ = narrow(k * kPacketBytes);
     weight_row_ = narrow(weights);
@@ -189,13 +191,13 @@ class PacketLayout {
 
   SLUICE_INLINE constexpr std::size_t staged_row_stride() const { return dispatch_row_; }
 
-  // Bytes of a lane: all; all before its rows of dispatch; before what belongs to combine, too.
+  // Bytes of a lane: all; all before its rows of dispatch; before all rows; before what belongs to combine, too.
   constexpr std::size_t lane_bytes() const noexcept { return lane_; }
   constexpr std::size_t short_lane_bytes() const noexcept { return dispatch_rows_; }
+  constexpr std::size_t rows_begin() const noexcept { return combine_rows_; }
   constexpr std::size_t head_bytes() const noexcept { return heads_end_; }
-  constexpr std::size_t answers_bytes() const noexcept {
-    return wide(shape_.banks) * combine_bank_;
-  }
+  /// Of what belongs to combine.
+  constexpr std::size_t answers_bytes() const noexcept { return dispatch_rows_ - heads_end_; }
   constexpr std::size_t cell_bytes() const noexcept { return cell_; }
   constexpr std::size_t weight_bytes() const noexcept { return weight_row_; }
   constexpr std::size_t combine_row_stride() const noexcept { return combine_row_; }
@@ -236,7 +238,7 @@ class PacketLayout {
     return row_weights_ + product(bank, combine_bank_) + product(token, weight_row_);
   }
   SLUICE_INLINE constexpr std::uint32_t combine_row(int bank, int slot) const {
-    return combine_rows_ + product(bank, combine_bank_) + product(slot, combine_row_);
+    return combine_rows_ + product(bank, combine_row_bank_) + product(slot, combine_row_);
   }
 
  private:
@@ -267,6 +269,7 @@ class PacketLayout {
   std::uint32_t heads_end_ = 0;
   std::uint32_t combine_row_ = 0;
   std::uint32_t combine_bank_ = 0;
+  std::uint32_t combine_row_bank_ = 0;
   std::uint32_t route_row_ = 0;
   std::uint32_t weight_row_ = 0;
   std::uint32_t lane_ = 0;

@@ -15,7 +15,7 @@ namespace sluice::window {
 ///   sums := partial[served][neighbours] sum[nodes]
 ///
 /// partial: what a rank of this node answers a home of another node, for the rank that serves that home: its owner. sum: what
-/// another node answers the owner. Both are like a lane of which there are only combine_banks, and their rows are not poisoned:
+/// another node answers the owner. Both are like a lane of which there is only what belongs to combine, and their rows are not poisoned:
 /// they are there when it is known by other means.
 class SumLanes {
  public:

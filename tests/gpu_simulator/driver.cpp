@@ -13,6 +13,7 @@
 #include <new>
 #include <string_view>
 
+#include "engine/cuda/kernel_mutants.cuh"
 #include "gpu_simulator/device_list.hpp"
 #include "ranges.hpp"
 
@@ -28,6 +29,7 @@ struct Allocation {
   int file;
   std::size_t bytes;
   CUmemAllocationHandleType type;
+  bool for_network;
 };
 
 Allocation* allocation_of(CUmemGenericAllocationHandle handle) {
@@ -68,9 +70,9 @@ CUresult granularity(std::size_t* bytes, const CUmemAllocationProp* /*properties
   *bytes = kGranularity;
   return CUDA_SUCCESS;
 }
-CUresult handle_of(int file, std::size_t bytes, CUmemAllocationHandleType type,
+CUresult handle_of(int file, std::size_t bytes, CUmemAllocationHandleType type, bool for_network,
                    CUmemGenericAllocationHandle* handle) {
-  auto* const allocation = new (std::nothrow) Allocation{file, bytes, type};
+  auto* const allocation = new (std::nothrow) Allocation{file, bytes, type, for_network};
   if (allocation == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *handle = reinterpret_cast<CUmemGenericAllocationHandle>(allocation);
   return CUDA_SUCCESS;
@@ -89,7 +91,8 @@ CUresult create(CUmemGenericAllocationHandle* handle, std::size_t bytes,
     (void)::close(file);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return handle_of(file, bytes, properties->requestedHandleTypes, handle);
+  return handle_of(file, bytes, properties->requestedHandleTypes,
+                   properties->allocFlags.gpuDirectRDMACapable != 0, handle);
 }
 CUresult release(CUmemGenericAllocationHandle handle) {
   Allocation* const allocation = allocation_of(handle);
@@ -115,11 +118,13 @@ CUresult map(CUdeviceptr address, std::size_t bytes, std::size_t offset,
   void* const at = ::mmap(pointer_of(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
                           allocation->file, static_cast<off_t>(offset));
   if (at == MAP_FAILED) return CUDA_ERROR_INVALID_VALUE;
-  Ranges::instance().insert(at, bytes, cudaMemoryTypeDevice);
+  Ranges::instance().insert(at, bytes, cudaMemoryTypeDevice,
+                            allocation->for_network ? allocation->file : -1);
   return CUDA_SUCCESS;
 }
 CUresult unmap(CUdeviceptr address, std::size_t bytes) {
   Ranges::instance().erase(pointer_of(address));
+  gpu_simulator::NetworkWrites::instance().forget(pointer_of(address), bytes);
   void* const at = ::mmap(pointer_of(address), bytes, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   return at == MAP_FAILED ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
@@ -160,7 +165,24 @@ CUresult import_handle(CUmemGenericAllocationHandle* handle, void* from,
     (void)::close(copy);
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return handle_of(copy, static_cast<std::size_t>(about.st_size), type, handle);
+  return handle_of(copy, static_cast<std::size_t>(about.st_size), type, false, handle);
+}
+CUresult handle_for_range(void* to, CUdeviceptr address, std::size_t /*bytes*/,
+                          CUmemRangeHandleType /*type*/, unsigned long long /*flags*/) {
+  const int file = Ranges::instance().file_of(pointer_of(address));
+  const int copy = file < 0 ? -1 : ::dup(file);
+  if (copy < 0) return CUDA_ERROR_INVALID_VALUE;
+  *static_cast<int*>(to) = copy;
+  return CUDA_SUCCESS;
+}
+CUresult flush_network_writes(CUflushGPUDirectRDMAWritesTarget /*target*/,
+                              CUflushGPUDirectRDMAWritesScope /*scope*/) {
+  if (sluice::engine::cuda::mutant(
+          sluice::engine::cuda::KernelMutant::network_writes_not_awaited)) {
+    return CUDA_SUCCESS;
+  }
+  gpu_simulator::NetworkWrites::instance().flush(gpu_simulator::current_device());
+  return CUDA_SUCCESS;
 }
 
 struct Entry {
@@ -183,7 +205,9 @@ const Entry kEntries[] = {
     {"cuMemUnmap", reinterpret_cast<void*>(unmap)},
     {"cuMemSetAccess", reinterpret_cast<void*>(set_access)},
     {"cuMemExportToShareableHandle", reinterpret_cast<void*>(export_handle)},
-    {"cuMemImportFromShareableHandle", reinterpret_cast<void*>(import_handle)}};
+    {"cuMemImportFromShareableHandle", reinterpret_cast<void*>(import_handle)},
+    {"cuMemGetHandleForAddressRange", reinterpret_cast<void*>(handle_for_range)},
+    {"cuFlushGPUDirectRDMAWrites", reinterpret_cast<void*>(flush_network_writes)}};
 
 }  // namespace
 

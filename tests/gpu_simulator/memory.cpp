@@ -274,8 +274,15 @@ cudaError_t cudaFreeAsync(void* memory, cudaStream_t stream) {
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind /*kind*/,
                             cudaStream_t stream) {
-  stream_of(stream).add([to, from, bytes] {
-    if (bytes != 0) std::memcpy(to, from, bytes);
+  // Nobody else copies there than who plays an adapter of a network.
+  const int network_device =
+      Ranges::instance().file_of(to) >= 0 ? Ranges::instance().find(to).device : -1;
+  stream_of(stream).add([to, from, bytes, network_device] {
+    if (bytes == 0) return;
+    if (network_device >= 0) {
+      return gpu_simulator::NetworkWrites::instance().add(network_device, to, from, bytes);
+    }
+    std::memcpy(to, from, bytes);
   });
   return cudaSuccess;
 }

@@ -80,6 +80,9 @@ class ScriptedEndpoint final : public Endpoint {
   Result<transport::Region> add_region(std::byte* base, std::size_t bytes) override {
     return inner_->add_region(base, bytes);
   }
+  Result<transport::Region> add_device_region(const transport::DeviceRegion& region) override {
+    return inner_->add_device_region(region);
+  }
   Result<std::string> introduction() override { return inner_->introduction(); }
   Status connect(int peer, std::string_view introduction) override {
     return inner_->connect(peer, introduction);
@@ -137,8 +140,9 @@ class Wrapper final : public Network {
   explicit Wrapper(std::shared_ptr<Network> inner) : inner_(std::move(inner)) {
     relay = inner_->relay;
   }
-  Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting) override {
-    auto inner = inner_->open(rank, ranks, meeting);
+  Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting,
+                                         bool device_memory) override {
+    auto inner = inner_->open(rank, ranks, meeting, device_memory);
     if (!inner.ok()) return inner.status();
     return std::unique_ptr<Endpoint>(
         std::make_unique<ScriptedEndpoint>(std::move(inner).value(), rank));

@@ -44,9 +44,21 @@ class WiredEndpoint final : public transport::Endpoint {
   Result<transport::Region> add_region(std::byte* base, std::size_t bytes) override {
     return inner_->add_region(base, bytes);
   }
+  Result<transport::Region> add_device_region(const transport::DeviceRegion& region) override {
+    return inner_->add_device_region(region);
+  }
   Result<std::string> introduction() override {
     const Result<std::string> plain = inner_->introduction();
-    return plain.ok() ? through(*wire_, *plain, weathers_) : plain;
+    if (!plain.ok()) return plain;
+    // Worlds' endpoints bundle.
+    transport::BundlingEndpoint::Introduction own;
+    if (!transport::BundlingEndpoint::Introduction::decode(*plain, own)) {
+      return Status(StatusCode::mismatch, "the wire knows another form of introductions");
+    }
+    Result<std::string> led = through(*wire_, own.below, weathers_);
+    if (!led.ok()) return led;
+    own.below = std::move(led).value();
+    return own.encode();
   }
   Status connect(int peer, std::string_view introduction) override {
     return inner_->connect(peer, introduction);
@@ -73,9 +85,9 @@ class WiredNetwork final : public transport::Network {
     relay = inner_->relay;
   }
 
-  Result<std::unique_ptr<transport::Endpoint>> open(int rank, int ranks,
-                                                    std::uint64_t meeting) override {
-    auto endpoint = inner_->open(rank, ranks, meeting);
+  Result<std::unique_ptr<transport::Endpoint>> open(int rank, int ranks, std::uint64_t meeting,
+                                                    bool device_memory) override {
+    auto endpoint = inner_->open(rank, ranks, meeting, device_memory);
     if (!endpoint.ok()) return endpoint.status();
     return std::unique_ptr<transport::Endpoint>(
         std::make_unique<WiredEndpoint>(std::move(*endpoint), wire_, weathers_));

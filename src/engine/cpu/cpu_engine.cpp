@@ -160,11 +160,13 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
                                               base::Deadline deadline) {
   const window::WindowLayout layout(config.window);
   std::size_t window_bytes = layout.bytes();
+  std::shared_ptr<relay::Memory>
+      memory;  // Before the endpoint, which uses it, and is destroyed first.
   relay::Opening network;
   if (config.nodes.several()) {
     Result<relay::Opening> opening = relay::open(
         *group, layout, std::max(layout.dispatch_row_stride(), layout.combine_row_stride()),
-        /*message_bytes=*/0, deadline);
+        /*message_bytes=*/0, /*device_memory=*/false, deadline);
     if (!opening) return opening.status();
     network = std::move(opening).value();
     window_bytes = network.layouts[static_cast<std::size_t>(config.rank)].bytes();
@@ -174,10 +176,12 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
   Result<memory::SharedRegion> heaps =
       group->share(config.options.registered_bytes, /*committed=*/false, deadline);
   if (!heaps) return heaps.status();
-  auto memory = std::make_shared<relay::Memory>(
+  memory = std::make_shared<relay::Memory>(
       relay::Memory{std::move(windows).value(), std::move(heaps).value()});
   std::unique_ptr<relay::Relay> relay;
   if (config.nodes.several()) {
+    const Status status = group->agree(network.add_memory(config.rank, *memory), deadline);
+    if (!status.ok()) return status;
     Result<std::unique_ptr<relay::Relay>> started =
         relay::Relay::start(std::move(network), relay_site(config, layout, memory, group),
                             relay::host_traffic, deadline);

@@ -288,6 +288,15 @@ __device__ __forceinline__ std::byte* answer_out(const Combine& c, int home, std
   }
   return out_at(c.g, home, offset);
 }
+/// Likewise their rows.
+template <typename Traits>
+__device__ __forceinline__ std::byte* row_out(const Combine& c, int home, std::uint32_t offset) {
+  if constexpr (!Traits::kCommon) {
+    if (c.a.by_node) return c.g.state->nodes.to[home] + offset;
+    return row_out_at(c.g, home, offset);
+  }
+  return out_at(c.g, home, offset);
+}
 /// Where what `giver` brings is.
 template <typename Traits>
 __device__ __forceinline__ std::byte* answer_in(const Combine& c, int giver, std::uint32_t offset) {

@@ -265,8 +265,7 @@ __device__ __forceinline__ bool begin_record(const Combine& c, Record& record, i
 template <typename Traits>
 __device__ __forceinline__ std::byte* piece_at(const Combine& c, const Record& record, int k,
                                                int element) {
-  return answer_out<Traits>(c, record.home,
-                            c.g.layout.combine_row(c.bank, c.slot(record.token, k))) +
+  return row_out<Traits>(c, record.home, c.g.layout.combine_row(c.bank, c.slot(record.token, k))) +
          element * Traits::Output::kElementBytes;
 }
 

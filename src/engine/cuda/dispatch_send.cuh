@@ -339,7 +339,10 @@ struct Unit {
                                        int unit, int bank, int lane) const {
     const Geometry& g = a.geometry;
     // Lane r: the record at rank r.
-    std::byte* const own = out_at(g, lane < g.ranks ? lane : 0, g.layout.dispatch_row(bank, token));
+    const int own_peer = lane < g.ranks ? lane : 0;
+    const std::uint32_t row = g.layout.dispatch_row(bank, token);
+    std::byte* const own =
+        Encoder::kCommon ? out_at(g, own_peer, row) : row_out_at(g, own_peer, row);
     // Two at a time, so that the second one's address need not be waited for.
     for_each_two_peers(g, ranks, [&](int peer, int next) {
       std::byte* const at = pointer_of(own, peer);

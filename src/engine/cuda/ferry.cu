@@ -23,7 +23,7 @@ __device__ __forceinline__ std::byte* lane_at(const FerryArgs& f, uint4 item, in
   return f.windows[rank] + f.layout.lane(static_cast<int>(item.w >> 4) & 15) + item.y;
 }
 
-/// Packets from host memory to each of several places. By one warp.
+/// Packets to each of several places. By one warp.
 template <typename Place>
 __device__ __forceinline__ void copy_packets(const std::byte* from, int packets,
                                              std::uint32_t ranks, const Place& place, int lane) {
@@ -61,7 +61,7 @@ __device__ __forceinline__ void carry_row(const FerryArgs& f, uint4 item, int so
   };
   if (mutant(KernelMutant::said_before_carried)) say();
   copy_packets(
-      f.host + f.landed[source] + offset, static_cast<int>(item.z & 0xffffU), 1,
+      f.landed[source] + offset, static_cast<int>(item.z & 0xffffU), 1,
       [&](int /*rank*/) { return f.windows[f.rank] + f.landings[source] + offset; }, lane);
   __syncwarp();
   fence_system();
@@ -71,10 +71,10 @@ __device__ __forceinline__ void carry_row(const FerryArgs& f, uint4 item, int so
 /// An answer of a combine into a lane, after what belongs to it. By one warp.
 __device__ __forceinline__ void carry_answer(const FerryArgs& f, uint4 item, int source, int bank,
                                              int token, std::byte* to, int lane) {
-  const std::byte* const from = f.host + f.lanes_in[source];
-  const auto copy = [&](std::uint32_t offset, int packets) {
+  const std::byte* const from = f.lanes_in[source];
+  const auto copy = [&](const std::byte* of, std::uint32_t offset, int packets) {
     copy_packets(
-        from + offset, packets, 1, [&](int /*rank*/) { return to + offset; }, lane);
+        of + offset, packets, 1, [&](int /*rank*/) { return to + offset; }, lane);
   };
   const uint4 answer = load_packet(from + f.layout.answer(bank, token));
   const int each = f.layout.shape().combine_rows_per_token;
@@ -89,9 +89,10 @@ __device__ __forceinline__ void carry_answer(const FerryArgs& f, uint4 item, int
   if (mutant(KernelMutant::said_before_carried)) say();
 #pragma unroll 1
   for (; rows != 0; rows &= rows - 1) {
-    copy(f.layout.combine_row(bank, token * each + __ffs(static_cast<int>(rows)) - 1), packets);
+    copy(f.row_lanes_in[source],
+         f.layout.combine_row(bank, token * each + __ffs(static_cast<int>(rows)) - 1), packets);
   }
-  copy(f.layout.row_weight(bank, token), f.layout.weight_packets());
+  copy(from, f.layout.row_weight(bank, token), f.layout.weight_packets());
   __syncwarp();
   fence_system();
   say();
@@ -106,7 +107,7 @@ __device__ __forceinline__ void carry_sum(const FerryArgs& f, uint4 item, int ho
   using Packets = Elements<kBytes, 1>;
   const window::PacketLayout& layout = f.layout;
   const std::byte* const from = f.windows[f.rank] + f.partials[home];
-  std::byte* const to = f.host + f.lanes_out[home];
+  std::byte* const to = f.lanes_out[home];
   const auto part = [&](int place) { return from + place * f.partial_stride; };
   const std::uint32_t tag = item.x;
   // Lane i: the i-th place.
@@ -154,7 +155,7 @@ __device__ __forceinline__ void carry_sum(const FerryArgs& f, uint4 item, int ho
     }
     Packets packets;
     packets.encode(0, sum, dtype);
-    packets.push(to + slot + element * kBytes, element, f.hidden);
+    packets.push(f.row_lanes_out[home] + slot + element * kBytes, element, f.hidden);
   }
 
   if (lane < layout.weight_packets()) {
@@ -202,7 +203,7 @@ __device__ __forceinline__ void carry(const FerryArgs& f, uint4 item, int lane) 
     store_relaxed(reinterpret_cast<std::uint64_t*>(lane_at(f, item, lane)), std::uint64_t{1});
     return;
   }
-  if (what != FerryItem::kPackets) {
+  if (what != FerryItem::kPackets && what != FerryItem::kRowPackets) {
     const auto source = static_cast<int>(item.w >> 4) & 15;
     const auto bank = static_cast<int>(item.y >> FerryItem::kTokenBits);
     const auto token = static_cast<int>(item.y & ((1U << FerryItem::kTokenBits) - 1U));
@@ -221,8 +222,9 @@ __device__ __forceinline__ void carry(const FerryArgs& f, uint4 item, int lane) 
     return carry_answer(f, item, source, bank, token, to, lane);
   }
   copy_packets(
-      f.host + std::size_t{item.x} * window::kPacketBytes, static_cast<int>(item.z & 0xffffU),
-      item.z >> 16, [&](int rank) { return lane_at(f, item, rank); }, lane);
+      (what == FerryItem::kPackets ? f.host : f.rows) + std::size_t{item.x} * window::kPacketBytes,
+      static_cast<int>(item.z & 0xffffU), item.z >> 16,
+      [&](int rank) { return lane_at(f, item, rank); }, lane);
 }
 
 /// How many items there are from `number` on, of 32 at most, of which lane i gets the i-th. Below zero: no more are

@@ -6,7 +6,7 @@
 
 #include "engine/cuda/kernels.hpp"
 
-/// From host memory, where the network brings it, into the lanes of GPUs of this node: by a kernel that goes on looking
+/// From where the network brings it (FarLanes) into the lanes of GPUs of this node: by a kernel that goes on looking
 /// for more, as progress threads do, since to launch one takes longer than what it does.
 namespace sluice::engine::cuda {
 
@@ -18,7 +18,7 @@ inline constexpr std::uint32_t kFerryRing = 2048;  // Items.
 inline constexpr std::uint32_t kFerryPackets = 256;
 
 /// Something that is copied, or a word that is told to this rank, in a ring:
-///   low  := [to: offset in the lane : 32] [from: in host memory, in packets : 32]
+///   low  := [to: offset in the lane : 32] [from: in host memory, or that of rows, in packets : 32]
 ///   high := [mark : 32] [ranks whose lanes : 16] [packets : 16]
 ///   mark := [turn of the ring : 24] [source : 4] [what : 4]
 /// A word is in the place of `from` and of the lower half of `high`. The mark says that the item is there: it is written
@@ -30,7 +30,7 @@ inline constexpr std::uint32_t kFerryPackets = 256;
 ///   low  := [bank : 5] [token : 27] [tag : 32], packets of a row
 /// With `reduce = node`, in both modes:
 ///   kSum: of a combine, added up from what ranks of this node have answered a home: their places in place of `ranks`; into
-///         this rank's host memory, as it goes to that home
+///         what this rank sends to that home
 ///   kSumAnswer: like kAnswer, from another node's sums into the lane for them
 ///   kSummed: a word like kTold, into that lane
 struct alignas(16) FerryItem {
@@ -45,6 +45,8 @@ struct alignas(16) FerryItem {
   static constexpr std::uint32_t kSumOfF32 = 7;
   static constexpr std::uint32_t kSumAnswer = 8;
   static constexpr std::uint32_t kSummed = 9;
+  /// As kPackets, from the memory of rows.
+  static constexpr std::uint32_t kRowPackets = 10;
   static constexpr int kTokenBits = 27;
   static_assert(kMaxTokens <= 1 << kTokenBits && kBanksMax <= 1 << (32 - kTokenBits));
   /// Beside the packets of a kAnswer: it has a row for each route.
@@ -82,17 +84,22 @@ struct FerryState {
 
 /// One launch.
 struct FerryArgs {
-  std::byte* host = nullptr;           // This rank's host memory, as its GPU sees it.
+  // As this rank's GPU sees them: its host memory, and that of rows (FarLanes).
+  std::byte* host = nullptr;
+  std::byte* rows = nullptr;
   std::byte* windows[kPeersMax] = {};  // Of the ranks of this node.
-  // Throughput mode, by source: where its lane and its rows are in host memory, and its landings in this rank's window.
-  std::size_t lanes_in[kPeersMax] = {};
-  std::size_t landed[kPeersMax] = {};
+  // Throughput mode, by source: its lane, to what offsets of all but rows are added, and to what those of rows are; its rows,
+  // and their landings in this rank's window.
+  std::byte* lanes_in[kPeersMax] = {};
+  std::byte* row_lanes_in[kPeersMax] = {};
+  std::byte* landed[kPeersMax] = {};
   std::size_t landings[kPeersMax] = {};
   // With `reduce = node`. By home that this rank serves: where in this rank's window its neighbours' answers are, the
-  // first one's, and where in host memory their sums go. By source: where in this rank's window those of its node go.
+  // first one's, and the lane to which their sums go. By source: where in this rank's window those of its node go.
   std::size_t partials[kPeersMax] = {};
   std::size_t partial_stride = 0;
-  std::size_t lanes_out[kPeersMax] = {};
+  std::byte* lanes_out[kPeersMax] = {};
+  std::byte* row_lanes_out[kPeersMax] = {};
   std::size_t sums[kPeersMax] = {};
   int hidden = 0;
   int rank = 0;

@@ -30,13 +30,13 @@ FerryPort::~FerryPort() {
   }
 }
 
-void Ferry::carry(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks,
-                  int source) {
+void Ferry::carry_pieces(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks,
+                         int source, std::uint32_t what) {
   std::size_t packets = (bytes + kPacketBytes - 1) / kPacketBytes;
   std::size_t packet = from / kPacketBytes;
   while (packets > 0) {
     const std::size_t piece = std::min<std::size_t>(packets, kFerryPackets);
-    add({packet | to << 32, std::uint64_t{ranks} << 16 | piece}, source, FerryItem::kPackets);
+    add({packet | to << 32, std::uint64_t{ranks} << 16 | piece}, source, what);
     packets -= piece;
     packet += piece;
     to += piece * kPacketBytes;
@@ -129,6 +129,7 @@ bool Ferry::step() {
   // Before the counts: what a launch that has ended has not carried, nobody will.
   const bool ended = load(kFerryBlocks) == launched_;  // Pairs with the store of ferry_kernel.
   bool any = count();
+  if (!waiting_.empty()) flush();
   for (; !waiting_.empty() && has_room(); waiting_.pop_front()) {
     push(waiting_.front());
     any = true;
@@ -136,6 +137,12 @@ bool Ferry::step() {
   if (!ended || carried_ == pushed_) return any;
   launch();
   return true;
+}
+
+// What items speak of has arrived: kernels shall see it.
+void Ferry::flush() {
+  const Status status = port_.rows.flush();
+  if (!status.ok()) throw std::runtime_error(status.to_string());
 }
 
 void Ferry::launch() {

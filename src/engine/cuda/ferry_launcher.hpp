@@ -8,10 +8,11 @@
 #include <memory>
 #include <vector>
 
+#include "engine/cuda/far_rows.hpp"
 #include "engine/cuda/ferry.hpp"
 #include "memory/cuda/device_memory.hpp"
 #include "memory/cuda/device_pool.hpp"
-#include "window/host_lanes.hpp"
+#include "window/far_lanes.hpp"
 
 /// The host's side of the ferry (ferry.hpp): what it needs on a GPU, its rings, and its launches.
 namespace sluice::engine::cuda {
@@ -23,8 +24,9 @@ struct FerryPort {
   void* stream = nullptr;     // Its own: cudaStream_t.
   std::byte* host = nullptr;  // This rank's host memory.
   std::size_t rings = 0;      // Offset of the items there; behind them, of the counts.
+  FarRows rows;
   window::PacketLayout layout;
-  std::vector<window::HostLanes> lanes;  // [R]
+  std::vector<window::FarLanes> lanes;  // [R]
   std::shared_ptr<std::vector<memory::DeviceMemory>> windows;
   std::shared_ptr<memory::DevicePool> pool;
   std::shared_ptr<void> state;
@@ -43,7 +45,14 @@ class Ferry {
   explicit Ferry(const FerryPort& port) : port_(port) {}
 
   /// Bytes of host memory into the lanes of `source` at ranks of this node. Multiples of packets.
-  void carry(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks, int source);
+  void carry(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks, int source) {
+    carry_pieces(from, to, bytes, ranks, source, FerryItem::kPackets);
+  }
+  /// Likewise of the memory of rows, in latency mode.
+  void carry_packets_of_rows(std::size_t from, std::size_t to, std::size_t bytes,
+                             std::uint16_t ranks, int source) {
+    carry_pieces(from, to, bytes, ranks, source, FerryItem::kRowPackets);
+  }
   /// Where a token is, in throughput mode.
   struct Token {
     int source;
@@ -54,9 +63,9 @@ class Ferry {
   void carry_row(Token token, std::uint32_t tag, std::size_t packets, std::uint16_t ranks);
   /// An answer with its rows, each of so many packets; or a sum of them.
   void carry_answer(Token token, std::size_t packets, bool row_per_route);
-  /// What those at `places` of this node have answered of a token of home `token.source`, added up, into host memory.
+  /// What those at `places` of this node have answered of a token of home `token.source`, added up, into what goes there.
   void carry_sum(Token token, std::uint32_t tag, DType codec, std::uint16_t places);
-  /// Such a sum of the node of `token.source`, from host memory.
+  /// Such a sum of the node of `token.source`.
   void carry_sum_answer(Token token, std::size_t packets);
   /// That no more of them come in an epoch.
   void tell_summed(std::size_t to, std::uint64_t epoch, int source);
@@ -74,10 +83,13 @@ class Ferry {
  private:
   static std::uint64_t place_of(const Token& token) noexcept;
   static FerryItem word_at(std::size_t to, std::uint64_t word) noexcept;
+  void carry_pieces(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks,
+                    int source, std::uint32_t what);
   void add(FerryItem item, int source, std::uint32_t what);
   bool has_room() const noexcept;
   void push(FerryItem item);
   bool count();
+  void flush();
   void launch();
   std::uint64_t load(int line) const noexcept;
 

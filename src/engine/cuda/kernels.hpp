@@ -110,6 +110,9 @@ struct State {
   std::int64_t lost_routes[kBanksMax];
   /// Written by the host once, where there are nodes of several ranks.
   NodeTable nodes;
+  /// Written by the host once, with several nodes. By rank of another node: to what offsets of rows are added, as those of
+  /// all else are to Geometry::lanes; of the own node, the same.
+  std::byte* row_lanes[kPeersMax];
 };
 
 /// Where device and host meet: pinned host memory, which costs a kernel dearly and is therefore
@@ -203,8 +206,8 @@ struct Geometry {
   Recording recording;
   unsigned long long* counters = nullptr;  // of this rank: see Counters
   std::byte* evidence = nullptr;           // see Evidence
-  // With several nodes. The lanes of ranks of other nodes lie in host memory of this rank's, from where its progress
-  // thread takes what is published.
+  // With several nodes. The lanes of ranks of other nodes lie in host memory of this rank's, but for their rows
+  // (State::row_lanes): its progress thread takes from there what is published.
   std::byte* published = nullptr;     // u64[kinds of cells], a line each: epochs. Null on one node.
   std::uint32_t near = 0;             // Ranks of this node.
   std::uint8_t rail[kPeersMax] = {};  // By rank: the rail peer on its node.

@@ -8,6 +8,7 @@ namespace sluice::engine::cuda {
 using protocol::CellKind;
 using protocol::Kind;
 using relay::kHeapRegion;
+using relay::kRowsRegion;
 using window::kPacketBytes;
 
 void LanePostings::dispatch(std::uint64_t epoch) {
@@ -27,14 +28,14 @@ std::size_t LanePostings::post_head(int node, std::uint64_t epoch,
   const window::PacketLayout& layout = view_.layout();
   const int peer = site_.rail_peer(node);
   const int bank = view_.bank(epoch);
-  const window::HostLanes& own = view_.lanes(site_.rank);
-  const window::HostLanes& there = view_.lanes(peer);
+  const window::FarLanes& own = view_.lanes(site_.rank);
+  const window::FarLanes& there = view_.lanes(peer);
   bool begun = false;
   std::size_t row_bytes = 0;
   for (const int rank : site_.nodes.ranks_of(node)) {
     const std::size_t from = own.out(rank);
     const std::size_t to =
-        rank == peer ? there.in(site_.rank) : there.heads(site_.rank, site_.nodes.place_of(rank));
+        rank == peer ? there.in(site_.rank) : there.through(site_.rank, site_.nodes.place_of(rank));
     const std::size_t cell = layout.cell(CellKind::dispatch, bank);
     // Given up: it gets nothing, or not all.
     if (!view_.has_cell(from, CellKind::dispatch, epoch) || view_.suspects(rank)) continue;
@@ -85,11 +86,11 @@ void LanePostings::post_rows(int peer, std::uint64_t epoch, const std::vector<st
       while (after < end && ranks[at(after)] != 0) ++after;
       if (!begun) {
         postings_.begin(peer, there.rows_slot(site_.rank, bank, group),
-                        {Kind::dispatch, site_.bank(epoch)}, kHeapRegion);
+                        {Kind::dispatch, site_.bank(epoch)}, kRowsRegion);
       }
       begun = true;
       const std::size_t stride = layout.staged_row_stride();
-      postings_.add_rows(kHeapRegion, view_.row_to(site_.rank, peer, bank, first), stride,
+      postings_.add_rows(kRowsRegion, view_.row_to(site_.rank, peer, bank, first), stride,
                          view_.row_from(peer, site_.rank, bank, first), stride, row_bytes,
                          after - first);
       first = after;
@@ -191,7 +192,6 @@ void LanePostings::post_answer_rows(int home, std::uint64_t epoch) {
   const int bank = view_.bank(epoch);
   const relay::Postings::Account account{Kind::combine, site_.bank(epoch)};
   const std::size_t from = view_.lanes(site_.rank).out(home);
-  const std::size_t to = view_.lanes(home).in(site_.rank);
   for (int group = 0; group * there.group_rows() < view_.slots(); ++group) {
     const int end = std::min(view_.slots(), (group + 1) * there.group_rows());
     bool begun = false;
@@ -204,12 +204,13 @@ void LanePostings::post_answer_rows(int home, std::uint64_t epoch) {
       while (after < end && view_.has_row(from, epoch, after)) ++after;
       if (!begun) {
         postings_.begin(home, there.answer_rows_slot(site_.rank, bank, group), account,
-                        kHeapRegion);
+                        kRowsRegion);
       }
       begun = true;
       const std::size_t stride = layout.combine_row_stride();
       const std::size_t offset = layout.combine_row(bank, first);
-      postings_.add_rows(kHeapRegion, from + offset, stride, to + offset, stride,
+      postings_.add_rows(kRowsRegion, view_.lanes(site_.rank).out_row(home, offset), stride,
+                         view_.lanes(home).in_row(site_.rank, offset), stride,
                          view_.record_bytes(from, CellKind::combine, bank), after - first);
       first = after;
     }

@@ -70,7 +70,7 @@ bool LaneTraffic::step() {
 // Whom this rank's kernels have given up: of throughput mode, whose rows others of its node read where they have landed.
 bool LaneTraffic::note_accusations() {
   bool any = false;
-  const window::HostLanes& own = view_.lanes(site_.rank);
+  const window::FarLanes& own = view_.lanes(site_.rank);
   for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
     if (site_.nodes.together(peer, site_.rank)) continue;
     // Pairs with accuse() of the kernels.
@@ -142,8 +142,8 @@ void LaneTraffic::chunk(std::uint32_t immediate) {
 
 // Where the head of a served source's lane at a rank of this node has landed.
 std::size_t LaneTraffic::heads(int source, int rank) const noexcept {
-  const window::HostLanes& own = view_.lanes(site_.rank);
-  return rank == site_.rank ? own.in(source) : own.heads(source, site_.nodes.place_of(rank));
+  const window::FarLanes& own = view_.lanes(site_.rank);
+  return rank == site_.rank ? own.in(source) : own.through(source, site_.nodes.place_of(rank));
 }
 
 void LaneTraffic::take_dispatch_head(int source, int bank) {
@@ -220,8 +220,8 @@ void LaneTraffic::carry_rows(int source, int bank, int group) {
     if (view_.throughput()) {
       ferry_.carry_row({source, bank, token}, tag, bytes / kPacketBytes, ranks);
     } else {
-      ferry_.carry(view_.row_from(site_.rank, source, bank, token),
-                   layout.dispatch_row(bank, token), bytes, ranks, source);
+      ferry_.carry_packets_of_rows(view_.row_from(site_.rank, source, bank, token),
+                                   layout.dispatch_row(bank, token), bytes, ranks, source);
     }
   }
 }
@@ -335,8 +335,9 @@ void LaneTraffic::carry_answer_rows(int source, const Arrival& arrival, int bank
   for (int slot = group * site_.own().group_rows(); slot < end; ++slot) {
     if (!view_.has_row(in, arrival.epoch, slot)) continue;
     const std::size_t offset = layout.combine_row(bank, slot);
-    ferry_.carry(in + offset, offset, view_.record_bytes(in, CellKind::combine, bank),
-                 static_cast<std::uint16_t>(1U << site_.rank), source);
+    ferry_.carry_packets_of_rows(view_.lanes(site_.rank).in_row(source, offset), offset,
+                                 view_.record_bytes(in, CellKind::combine, bank),
+                                 static_cast<std::uint16_t>(1U << site_.rank), source);
   }
 }
 
@@ -461,7 +462,7 @@ bool LaneTraffic::tell_kernels(int source, Kind kind) {
 bool LaneTraffic::tell_peers(Kind kind) {
   std::uint64_t read = 0;
   std::uint64_t complete = UINT64_MAX;
-  const window::HostLanes& own = view_.lanes(site_.rank);
+  const window::FarLanes& own = view_.lanes(site_.rank);
   for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
     if (site_.nodes.together(peer, site_.rank)) continue;
     // Pairs with tell() of the kernels.

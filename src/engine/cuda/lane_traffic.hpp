@@ -17,7 +17,7 @@
 
 namespace sluice::engine::cuda {
 
-/// What ranks of the CUDA engine send to other nodes: bytes of lanes, as the kernels have written them (HostLanes).
+/// What ranks of the CUDA engine send to other nodes: bytes of lanes, as the kernels have written them (FarLanes).
 ///
 /// **Dispatch.** To the rail peer of a node: the cell, counts and routes for each rank there (a message), and the rows
 /// in groups, one for each (token, node). The rail peer's ferry carries each to the lanes that it is for, as it comes.

@@ -58,15 +58,15 @@ LaneView::Range LaneView::routes(std::size_t lane, std::uint64_t epoch) const no
 }
 
 std::size_t LaneView::row_to(int rank, int peer, int bank, int token) const noexcept {
-  const window::HostLanes& of = lanes(rank);
+  const window::FarLanes& of = lanes(rank);
   return throughput() ? of.stage() + layout().staged_offset(bank, token)
-                      : of.out(peer) + layout().dispatch_row(bank, token);
+                      : of.out_row(peer, layout().dispatch_row(bank, token));
 }
 
 std::size_t LaneView::row_from(int rank, int source, int bank, int token) const noexcept {
-  const window::HostLanes& of = lanes(rank);
+  const window::FarLanes& of = lanes(rank);
   return throughput() ? of.landing(source) + layout().staged_offset(bank, token)
-                      : of.in(source) + layout().dispatch_row(bank, token);
+                      : of.in_row(source, layout().dispatch_row(bank, token));
 }
 
 std::uint32_t LaneView::form(std::size_t lane, CellKind kind, int bank) const noexcept {

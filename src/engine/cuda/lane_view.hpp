@@ -42,7 +42,7 @@ class LaneView {
   /// Rows of an answer.
   int slots() const noexcept { return slots_; }
   const window::PacketLayout& layout() const noexcept { return port_.layout; }
-  const window::HostLanes& lanes(int rank) const noexcept { return port_.lanes[at(rank)]; }
+  const window::FarLanes& lanes(int rank) const noexcept { return port_.lanes[at(rank)]; }
   int bank(std::uint64_t epoch) const noexcept {
     return static_cast<int>((epoch - 1) % at(port_.layout.shape().banks));
   }
@@ -62,7 +62,7 @@ class LaneView {
   Range tagged(std::size_t offset, std::size_t stride, std::uint64_t epoch) const noexcept;
   /// The routes of a dispatch in a lane. A cached one has none.
   Range routes(std::size_t lane, std::uint64_t epoch) const noexcept;
-  /// Offset of a dispatched row among those to `peer` in a rank's host memory, or among those from a source there.
+  /// Offset of a dispatched row among those to `peer` in a rank's memory of rows, or among those from a source there.
   std::size_t row_to(int rank, int peer, int bank, int token) const noexcept;
   std::size_t row_from(int rank, int source, int bank, int token) const noexcept;
   /// Of the records that a cell announces.

@@ -43,31 +43,39 @@ std::size_t message_bytes_max(const EngineConfig& config, const window::PacketLa
   return std::max(ranks * head + tokens * sizeof(std::uint32_t), answers) / 3 * 4;
 }
 
+/// To what offsets of rows in a lane are added, where the first one lies at `offset` of the memory of rows.
+std::byte* row_lane(const FerryPort& port, std::size_t offset) {
+  return port.args.rows + (static_cast<std::ptrdiff_t>(offset) -
+                           static_cast<std::ptrdiff_t>(port.layout.rows_begin()));
+}
+
 /// Where rows of served ranks land, here and on the GPU, and what goes to them and comes from others.
 void fill_places(const EngineConfig& config, FerryPort& port) {
   const std::vector<int> served = config.nodes.served_by(config.rank);
+  const window::FarLanes& own = port.lanes[static_cast<std::size_t>(config.rank)];
+  const std::size_t first = port.layout.rows_begin();
   const window::SumLanes sums(port.layout, config.nodes);
-  port.args.partial_stride = sums.partial_stride();
+  FerryArgs& args = port.args;
+  args.partial_stride = sums.partial_stride();
   for (std::size_t i = 0; i < served.size(); ++i) {
-    const auto source = static_cast<std::size_t>(served[i]);
-    port.args.landed[source] = port.lanes[static_cast<std::size_t>(config.rank)].landing(served[i]);
-    port.args.landings[source] = port.layout.landings(static_cast<int>(i));
-    port.args.partials[source] = sums.partial(static_cast<int>(i), 0);
-    port.args.lanes_out[source] = port.lanes[static_cast<std::size_t>(config.rank)].out(served[i]);
+    const int source = served[i];
+    args.landed[source] = args.rows + own.landing(source);
+    args.landings[source] = port.layout.landings(static_cast<int>(i));
+    args.partials[source] = sums.partial(static_cast<int>(i), 0);
+    args.lanes_out[source] = args.host + own.out(source);
+    args.row_lanes_out[source] = row_lane(port, own.out_row(source, first));
   }
   for (int source = 0; source < config.ranks; ++source) {
     if (config.nodes.together(source, config.rank)) continue;
-    port.args.lanes_in[source] = port.lanes[static_cast<std::size_t>(config.rank)].in(source);
-    port.args.sums[source] = sums.sum(config.nodes.node_of(source));
+    args.lanes_in[source] = args.host + own.in(source);
+    args.row_lanes_in[source] = row_lane(port, own.in_row(source, first));
+    args.sums[source] = sums.sum(config.nodes.node_of(source));
   }
 }
 
-/// Everything of the port that needs no peer.
-Status fill_port(const EngineConfig& config, const Resources& resources, FerryPort& port) {
-  const DeviceGuard guard(resources.device);
-  if (!guard.status().ok()) return guard.status();
-  const std::size_t bytes = host_bytes(config);
-  Result<std::shared_ptr<void>> pinned = memory::take_pinned(bytes);
+/// Host memory, as the host and the GPU see it.
+Status take_host(const EngineConfig& config, FerryPort& port) {
+  Result<std::shared_ptr<void>> pinned = memory::take_pinned(host_bytes(config));
   if (!pinned) return pinned.status();
   port.memory = std::move(pinned).value();
   port.host = static_cast<std::byte*>(port.memory.get());
@@ -76,16 +84,35 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
       cuda_status(cudaHostGetDevicePointer(&seen, port.host, 0), "mapping pinned memory");
   if (!status.ok()) return status;
   port.args.host = static_cast<std::byte*>(seen);
+  std::memset(port.host + port.rings, 0, kFerryHostBytes);
+  return {};
+}
+
+/// The memory of rows, behind the other regions.
+Status take_rows(const EngineConfig& config, const relay::Memory& memory, relay::Opening& opening,
+                 FerryPort& port) {
+  Status status = opening.add_memory(config.rank, memory);
+  if (!status.ok()) return status;
+  Result<FarRows> rows = FarRows::take(*opening.endpoint, opening.gpu_rows, config.rank,
+                                       port.device, far_rows_bytes(config));
+  if (!rows.ok()) return rows.status();
+  port.rows = std::move(rows).value();
+  port.args.rows = port.rows.base();
+  return {};
+}
+
+/// What the ferry needs besides memory of what travels.
+Status fill_port(const EngineConfig& config, const Resources& resources, FerryPort& port) {
   // Before work that waits: a GPU that is full of it lets a stream of higher priority in first.
   int least = 0;
   int greatest = 0;
   (void)cudaDeviceGetStreamPriorityRange(&least, &greatest);
   cudaStream_t stream = nullptr;
-  status = cuda_status(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
-                       "a stream for what comes from other nodes");
+  Status status =
+      cuda_status(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
+                  "a stream for what comes from other nodes");
   if (!status.ok()) return status;
   port.stream = stream;
-  std::memset(port.host + port.rings, 0, kFerryHostBytes);
   port.state = resources.pool->take(sizeof(FerryState));
   if (port.state == nullptr) {
     return {StatusCode::out_of_memory, "no GPU memory for a ferry's counters"};
@@ -104,7 +131,7 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
   args.rank = config.rank;
   args.layout = port.layout;
   args.state = static_cast<FerryState*>(port.state.get());
-  auto* const rings = static_cast<std::byte*>(seen) + port.rings;
+  auto* const rings = args.host + port.rings;
   args.items = reinterpret_cast<const FerryItem*>(rings);
   args.counts = rings + kFerryItemsBytes;
   return {};
@@ -121,25 +148,27 @@ void fill_desk(const EngineConfig& config, const FerryPort& port, std::chrono::n
     const auto place = std::find(served.begin(), served.end(), source) - served.begin();
     desk.stages[source] = port.args.windows[server] + port.layout.landings(static_cast<int>(place));
   }
-  const window::HostLanes& own = port.lanes[static_cast<std::size_t>(config.rank)];
+  const window::FarLanes& own = port.lanes[static_cast<std::size_t>(config.rank)];
   std::byte* const host = port.args.host;
-  desk.host_stages = host + own.stage();
+  desk.far_stages = port.args.rows + own.stage();
   desk.host_targets = reinterpret_cast<std::uint32_t*>(host + own.targets(0));
   // It is settled after two patiences at most (docs/relay.md, "Leases").
   desk.settle_ns = static_cast<std::uint64_t>(4 * patience.count());
 }
 
 /// What kernels know of other nodes.
-void fill_geometry(const EngineConfig& config, const FerryPort& port,
-                   std::chrono::nanoseconds patience, Resources& resources) {
+Status fill_geometry(const EngineConfig& config, const FerryPort& port,
+                     std::chrono::nanoseconds patience, Resources& resources) {
   Geometry& g = resources.geometry;
   const routing::NodeMap& nodes = config.nodes;
   std::byte* const host = port.args.host;
-  const window::HostLanes& own = port.lanes[static_cast<std::size_t>(config.rank)];
+  const window::FarLanes& own = port.lanes[static_cast<std::size_t>(config.rank)];
+  std::byte* row_lanes[kPeersMax] = {};
   for (int peer = 0; peer < config.ranks; ++peer) {
     const int rail = nodes.rail_peer(config.rank, nodes.node_of(peer));
     if (nodes.together(peer, config.rank)) {
       g.near |= 1U << peer;
+      row_lanes[peer] = g.lanes[peer];
       // And those who reach this rank through it.
       if (peer == config.rank) continue;
       for (const int source : nodes.served_by(peer)) g.board->falls_with[peer] |= 1U << source;
@@ -147,6 +176,7 @@ void fill_geometry(const EngineConfig& config, const FerryPort& port,
     }
     g.rail[peer] = static_cast<std::uint8_t>(rail);
     g.lanes[peer] = host + own.out(peer);
+    row_lanes[peer] = row_lane(port, own.out_row(peer, port.layout.rows_begin()));
     std::uint32_t falls = 1U << peer;
     for (const int rank : nodes.ranks_of(nodes.node_of(peer))) {
       if (peer == rail) falls |= 1U << rank;
@@ -155,6 +185,8 @@ void fill_geometry(const EngineConfig& config, const FerryPort& port,
   }
   g.published = host;
   for (Desk& desk : resources.desks) fill_desk(config, port, patience, desk);
+  return resources.pool->write(&static_cast<State*>(resources.state.get())->row_lanes, row_lanes,
+                               sizeof(row_lanes));
 }
 
 /// Whoever waits for a GPU, as cudaEventSynchronize() does unasked, spins.
@@ -176,25 +208,28 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   warn_of_one_processor(config.rank);
   const window::PacketLayout layout(config.packets);
   const window::WindowLayout words(relay_words(config));
+  // Before the endpoint, which uses them, and is destroyed first.
+  auto port = std::make_shared<FerryPort>();
+  std::shared_ptr<relay::Memory> memory;
   Result<relay::Opening> opening =
       relay::open(*group, words, std::max(layout.staged_row_stride(), layout.combine_row_stride()),
-                  message_bytes_max(config, layout), deadline);
+                  message_bytes_max(config, layout), /*device_memory=*/true, deadline);
   if (!opening) return opening.status();
 
-  auto port = std::make_shared<FerryPort>();
   port->device = resources.device;
   port->layout = layout;
   port->windows = resources.windows;
   port->pool = resources.pool;
   port->board = resources.board;
   for (int rank = 0; rank < config.ranks; ++rank) {
-    port->lanes.push_back(host_lanes(config, rank));
+    port->lanes.push_back(far_lanes(config, rank));
   }
   const auto own = static_cast<std::size_t>(config.rank);
   port->rings = port->lanes[own].end();
-  Status status = fill_port(config, resources, *port);
+  const DeviceGuard guard(resources.device);
+  Status status = guard.status();
+  if (status.ok()) status = take_host(config, *port);
   if (status = group->agree(status, deadline); !status.ok()) return status;
-  fill_geometry(config, *port, opening->patience, resources);
   // The next launch would take the room that ferries need.
   resources.overlap = false;
 
@@ -204,8 +239,12 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   // Other nodes reach the lanes, too; neighbours do not.
   std::vector<memory::SharedRegion::Part> lanes(static_cast<std::size_t>(config.ranks));
   lanes[own] = {port->host, port->rings};
-  auto memory = std::make_shared<relay::Memory>(
+  memory = std::make_shared<relay::Memory>(
       relay::Memory{std::move(region).value(), memory::SharedRegion(std::move(lanes), [port] {})});
+  status = take_rows(config, *memory, *opening, *port);
+  if (status.ok()) status = fill_port(config, resources, *port);
+  if (status.ok()) status = fill_geometry(config, *port, opening->patience, resources);
+  if (status = group->agree(status, deadline); !status.ok()) return status;
 
   return relay::Relay::start(
       std::move(opening).value(), relay_site(config, words, std::move(memory), std::move(group)),

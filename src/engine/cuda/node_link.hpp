@@ -11,7 +11,7 @@
 
 namespace sluice::engine::cuda {
 
-/// Collective, once windows are mapped: host memory, pinned, through which lanes reach other nodes, and the progress thread.
+/// Collective, once windows are mapped: the memory through which lanes reach other nodes (FarLanes), and the progress thread.
 /// Completes `resources`' geometry. All ranks succeed, or all get the same Status.
 Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Resources& resources,
                                                 std::shared_ptr<bootstrap::Group> group,

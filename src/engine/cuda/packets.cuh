@@ -34,6 +34,11 @@ __device__ __forceinline__ void store16(void* at, uint4 v) {
 __device__ __forceinline__ std::byte* out_at(const Geometry& g, int peer, std::uint32_t offset) {
   return g.lanes[peer] + offset;
 }
+/// Likewise a row.
+__device__ __forceinline__ std::byte* row_out_at(const Geometry& g, int peer,
+                                                 std::uint32_t offset) {
+  return (g.published == nullptr ? g.lanes[peer] : g.state->row_lanes[peer]) + offset;
+}
 __device__ __forceinline__ std::byte* in_at(const Geometry& g, int peer, std::uint32_t offset) {
   return g.window + g.layout.lane(peer) + offset;
 }

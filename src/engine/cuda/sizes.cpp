@@ -51,21 +51,28 @@ Status check_config(const EngineConfig& config) {
         "(slot_tokens, or max_tokens in mode throughput), or a smaller hidden or in_flight");
   }
   // As items of the ferry count them.
-  if (config.nodes.several() && host_bytes(config) / window::kPacketBytes > UINT32_MAX) {
-    return unimplemented(
-        fmt::format("device = cuda on several nodes: {} bytes of host memory for what goes to and "
-                    "comes from other nodes, expected less than 64 GiB: fewer tokens per call "
-                    "(max_tokens), or a smaller hidden or in_flight",
-                    host_bytes(config)));
+  if (config.nodes.several()) {
+    const std::size_t bytes = std::max(host_bytes(config), far_rows_bytes(config));
+    if (bytes / window::kPacketBytes > UINT32_MAX) {
+      return unimplemented(
+          fmt::format("device = cuda on several nodes: {} bytes for what goes to and comes from "
+                      "other nodes, expected less than 64 GiB: fewer tokens per call (max_tokens), "
+                      "or a smaller hidden or in_flight",
+                      bytes));
+    }
   }
   return {};
 }
 
-window::HostLanes host_lanes(const EngineConfig& config, int rank) {
+window::FarLanes far_lanes(const EngineConfig& config, int rank) {
   return {window::PacketLayout(config.packets), config.nodes, rank, window::kPageBytes};
 }
 std::size_t host_bytes(const EngineConfig& config) {
-  return host_lanes(config, config.rank).end() + kFerryHostBytes;
+  return far_lanes(config, config.rank).end() + kFerryHostBytes;
+}
+
+std::size_t far_rows_bytes(const EngineConfig& config) {
+  return far_lanes(config, config.rank).rows_end();
 }
 
 window::WindowShape relay_words(const EngineConfig& config) {
@@ -105,6 +112,8 @@ Result<std::vector<SizeEntry>> sizes(const EngineConfig& config) {
   }
   if (!config.nodes.several()) return all;
   all.push_back({"pinned host memory, other nodes", memory::pinned_bytes(host_bytes(config))});
+  // Of the host, or, where the network reaches it, of the GPU.
+  all.push_back({"rows, other nodes", memory::pinned_bytes(far_rows_bytes(config))});
   const window::PacketLayout layout(config.packets);
   const Result<window::RelayLayout> words =
       relay::usual_layout(window::WindowLayout(relay_words(config)), config.nodes, config.rank,

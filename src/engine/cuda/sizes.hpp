@@ -6,7 +6,7 @@
 
 #include "engine/cuda/throughput.hpp"
 #include "engine/engine.hpp"
-#include "window/host_lanes.hpp"
+#include "window/far_lanes.hpp"
 
 /// How much the CUDA engine takes of a GPU's memory. Built also where the engine is not: a machine without a GPU can tell
 /// what one with GPUs will need.
@@ -18,10 +18,11 @@ Status check_config(const EngineConfig& config);
 Result<std::vector<SizeEntry>> sizes(const EngineConfig& config);
 
 /// Where what goes to and comes from other nodes lies in the host memory of `rank`, behind Geometry::published.
-window::HostLanes host_lanes(const EngineConfig& config, int rank);
-/// Of that memory, which is pinned, with the rings of the ferry.
+window::FarLanes far_lanes(const EngineConfig& config, int rank);
+/// Of that memory, which is pinned, with the rings of the ferry; and of that of rows.
 std::size_t host_bytes(const EngineConfig& config);
-/// What relays of different nodes say to each other needs words and slots; rows lie in HostLanes.
+std::size_t far_rows_bytes(const EngineConfig& config);
+/// What relays of different nodes say to each other needs words and slots; rows lie in FarLanes.
 window::WindowShape relay_words(const EngineConfig& config);
 
 /// What peers of this node write, and for sums of nodes.

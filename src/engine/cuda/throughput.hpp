@@ -77,9 +77,9 @@ struct Desk {
   /// window of the rank that it sends them to. Then every rank's registered memory.
   std::byte* stages[kPeersMax] = {};
   std::byte* heaps[kPeersMax] = {};
-  // With several nodes, in host memory, for the progress thread (HostLanes): rows that go to other nodes, and the ranks that
-  // each goes to. Null on one node.
-  std::byte* host_stages = nullptr;
+  // With several nodes (FarLanes): rows that go to other nodes, and, in host memory, the ranks that each goes to. Null on one
+  // node.
+  std::byte* far_stages = nullptr;
   std::uint32_t* host_targets = nullptr;  // [B][M]
   std::uint64_t settle_ns =
       0;        // As long as what was sent to a rank that is gone may be on its way.

@@ -328,7 +328,7 @@ class Sender {
     if (rows == 0) return;
     const int row = __shfl_sync(~0U, record.row, __ffs(static_cast<int>(rows)) - 1);
     const std::byte* const from = row_at(c_.a.y, row);
-    std::byte* const to = answer_out<Traits>(
+    std::byte* const to = row_out<Traits>(
         c_, record.home, c_.g.layout.combine_row(c_.bank, c_.slot(record.token, 0)));
     constexpr int kPiece = PairRing::kSlotBytes;
     const int bytes = c_.g.hidden * Traits::kInput;

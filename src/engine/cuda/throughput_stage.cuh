@@ -105,15 +105,15 @@ class Stager {
     return a_.geometry.window + a_.geometry.layout.staged_row(bank_, token);
   }
   /// For other nodes. Null where there are none.
-  __device__ __forceinline__ std::byte* host_stage_of(int token) const {
-    return desk_.host_stages == nullptr
+  __device__ __forceinline__ std::byte* far_stage_of(int token) const {
+    return desk_.far_stages == nullptr
                ? nullptr
-               : desk_.host_stages + a_.geometry.layout.staged_offset(bank_, token);
+               : desk_.far_stages + a_.geometry.layout.staged_offset(bank_, token);
   }
   template <typename Encoded>
   __device__ __forceinline__ void store(const Encoded& encoded, int token, int unit) const {
     encoded.store(a_, stage_of(token), unit, lane_);
-    if (desk_.host_stages != nullptr) encoded.store(a_, host_stage_of(token), unit, lane_);
+    if (desk_.far_stages != nullptr) encoded.store(a_, far_stage_of(token), unit, lane_);
   }
 
   /// That the rows are there. Pairs with Puller::ask().
@@ -181,7 +181,7 @@ class Stager {
       for (int token = first; token < end; ++token) {
         std::byte* to = nullptr;
         if (lane_ == 0) to = stage_of(token);
-        if (lane_ == 1) to = host_stage_of(token);
+        if (lane_ == 1) to = far_stage_of(token);
         copier_.copy(row_of<true>(a_.x, token), a_.row_bytes, to);
       }
       return true;
@@ -267,7 +267,7 @@ class Stager {
           given_packet(a_, first + row, packet / a_.scale_packets, packet % a_.scale_packets);
       const int at_row = a_.row_bytes + packet * 16;
       store_packet(stage_of(first + row) + at_row, scales);
-      if (desk_.host_stages != nullptr) store_packet(host_stage_of(first + row) + at_row, scales);
+      if (desk_.far_stages != nullptr) store_packet(far_stage_of(first + row) + at_row, scales);
     }
   }
 

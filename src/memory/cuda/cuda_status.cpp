@@ -58,4 +58,8 @@ Status cuda_status(CUresult error, std::string_view what) {
                    name != nullptr ? name : std::to_string(error).c_str());
 }
 
+std::string gpu_text(int device) {
+  return "GPU " + std::to_string(device);
+}
+
 }  // namespace sluice::memory

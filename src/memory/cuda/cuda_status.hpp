@@ -4,6 +4,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <string>
 #include <string_view>
 
 #include "sluice/status.hpp"
@@ -18,5 +19,8 @@ Status cuda_status(cudaError_t error, std::string_view what);
 
 /// The same for the driver.
 Status cuda_status(CUresult error, std::string_view what);
+
+/// "GPU 3"
+std::string gpu_text(int device);
 
 }  // namespace sluice::memory

@@ -60,6 +60,8 @@ Found find_all() {
   lookup.find(driver.set_access, "cuMemSetAccess", kVersionOfMemory);
   lookup.find(driver.export_handle, "cuMemExportToShareableHandle", kVersionOfMemory);
   lookup.find(driver.import_handle, "cuMemImportFromShareableHandle", kVersionOfMemory);
+  lookup.find(driver.handle_for_range, "cuMemGetHandleForAddressRange", 11070);
+  lookup.find(driver.flush_network_writes, "cuFlushGPUDirectRDMAWrites", 11030);
   found.status = lookup.status();
   return found;
 }

@@ -26,6 +26,8 @@ struct Driver {
   PFN_cuMemSetAccess_v10020 set_access = nullptr;
   PFN_cuMemExportToShareableHandle_v10020 export_handle = nullptr;
   PFN_cuMemImportFromShareableHandle_v10020 import_handle = nullptr;
+  PFN_cuMemGetHandleForAddressRange_v11070 handle_for_range = nullptr;
+  PFN_cuFlushGPUDirectRDMAWrites_v11030 flush_network_writes = nullptr;
 
   /// Looked up once in a process; `unavailable` where there is no driver, or too old a one.
   static Result<const Driver*> get();

@@ -21,10 +21,6 @@ namespace {
 static_assert(sizeof(CUmemGenericAllocationHandle) == sizeof(std::uint64_t));
 static_assert(sizeof(CUdeviceptr) == sizeof(std::uintptr_t));
 
-std::string gpu_text(int device) {
-  return "GPU " + std::to_string(device);
-}
-
 CUmemLocation location_of(int device) noexcept {
   CUmemLocation location{};
   location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -56,6 +52,7 @@ CUmemAllocationProp properties_of(int device, VmmHandle kind) noexcept {
   properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.requestedHandleTypes = type_of(kind);
   properties.location = location_of(device);
+  if (kind == VmmHandle::network) properties.allocFlags.gpuDirectRDMACapable = 1;
   return properties;
 }
 
@@ -67,8 +64,19 @@ constexpr Need kManagement = {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPP
                               "virtual memory management"};
 constexpr Need kFiles = {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
                          "memory handles that are file descriptors"};
+constexpr Need kNetwork = {CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                           "mapped memory that a network's adapter reaches"};
 constexpr Need kFabric = {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
                           "memory handles for a fabric"};
+
+Need need_of(VmmHandle kind) noexcept {
+  switch (kind) {
+    case VmmHandle::file: break;
+    case VmmHandle::fabric: return kFabric;
+    case VmmHandle::network: return kNetwork;
+  }
+  return kFiles;
+}
 
 // More than the GPU has is too little memory, whatever the driver calls it.
 Status create_status(CUresult result, int device, std::size_t bytes, VmmHandle kind) {
@@ -170,7 +178,7 @@ Status check_vmm(int device, VmmHandle kind) {
   if (Status status = cuda_status((*driver)->device_get(&number, device), asked); !status.ok()) {
     return status;
   }
-  for (const Need& need : {kManagement, kind == VmmHandle::fabric ? kFabric : kFiles}) {
+  for (const Need& need : {kManagement, need_of(kind)}) {
     int supported = 0;
     const CUresult result = (*driver)->device_get_attribute(&supported, need.attribute, number);
     if (Status status = cuda_status(result, asked); !status.ok()) return status;

@@ -11,8 +11,9 @@ namespace sluice::memory {
 
 /// How the driver's virtual memory management hands memory over. file: a descriptor of the memory itself. fabric: 64 bytes
 /// that reach it from every host of an NVLink domain, where the driver's IMEX service grants that; they lie in a file of
-/// their own, which does not keep the memory: until it is imported, its owner must live.
-enum class VmmHandle : std::uint8_t { file, fabric };
+/// their own, which does not keep the memory: until it is imported, its owner must live. network: as file, of memory that
+/// adapters of a network may reach besides (network_memory.hpp).
+enum class VmmHandle : std::uint8_t { file, fabric, network };
 
 /// The GPU's context is current in all of these.
 ///

@@ -38,7 +38,9 @@ int memory_of(Region region) noexcept {
 
 Result<std::unique_ptr<Endpoint>> open_libfabric(int rank, int ranks,
                                                  const LibfabricSettings& settings) {
-  return LibfabricEndpoint::open(rank, ranks, settings);
+  const Result<const Library*> library = Library::load();
+  if (!library.ok()) return library.status();
+  return LibfabricEndpoint::open(**library, rank, ranks, settings);
 }
 
 LibfabricEndpoint::LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
@@ -51,7 +53,8 @@ LibfabricEndpoint::LibfabricEndpoint(const Library& library, int rank, int ranks
       wake_(std::move(wake)),
       peers_(static_cast<std::size_t>(ranks)) {}
 
-Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open(int rank, int ranks,
+Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open(const Library& library, int rank,
+                                                          int ranks,
                                                           const LibfabricSettings& settings) {
   if (settings.rails < 1 || settings.rails > kRailsMax ||
       settings.window < LibfabricSettings::kWindowMin) {
@@ -61,17 +64,31 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open(int rank, int ranks,
                     "and {}",
                     kRailsMax, settings.rails, settings.window));
   }
-  const Result<const Library*> library = Library::load();
-  if (!library.ok()) return library.status();
-  Result<Provider> provider = choose_provider(**library, settings);
+  const Result<Provider> provider = choose_provider(library, settings);
   if (!provider.ok()) return provider.status();
-  const fi_info& info = *provider->info;
+  if (settings.device_memory) {
+    const Result<Provider> direct = with_device_memory(library, settings, *provider);
+    Result<std::unique_ptr<Endpoint>> endpoint =
+        direct.ok() ? open_on(library, *direct, rank, ranks, settings)
+                    : Result<std::unique_ptr<Endpoint>>(direct.status());
+    if (endpoint.ok()) return endpoint;
+    base::log_info("rank {}: not with memory of GPUs: {}", rank, endpoint.status().message());
+  }
+  return open_on(library, *provider, rank, ranks, settings);
+}
+
+Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open_on(const Library& library,
+                                                             const Provider& provider, int rank,
+                                                             int ranks,
+                                                             const LibfabricSettings& settings) {
+  const fi_info& info = *provider.info;
   base::Descriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.open()) return base::system_status(errno, "cannot create an eventfd");
 
   Traits traits;
   traits.provider = info.fabric_attr->prov_name;
-  traits.signals = provider->signals;
+  traits.signals = provider.signals;
+  traits.device_memory = (info.caps & FI_HMEM) != 0;
   traits.rails = settings.rails;
   traits.window = settings.window;
   traits.put_bytes_max = std::min({info.ep_attr->max_msg_size, kPutBytesMax});
@@ -80,34 +97,54 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open(int rank, int ranks,
     traits.put_bytes_max = std::min(traits.put_bytes_max, info.ep_attr->max_order_waw_size - 1);
   }
   std::unique_ptr<LibfabricEndpoint> endpoint(
-      new LibfabricEndpoint(**library, rank, ranks, std::move(traits),
+      new LibfabricEndpoint(library, rank, ranks, std::move(traits),
                             in_order(info) ? 0 : FI_DELIVERY_COMPLETE, std::move(wake)));
   // What all peers may have on their way, tells not counted: they raise no entry here.
   const std::size_t arrivals =
       static_cast<std::size_t>(ranks) * static_cast<std::size_t>(settings.window);
   for (int i = 0; i < settings.rails; ++i) {
-    Result<std::unique_ptr<Rail>> rail = Rail::open(**library, info, arrivals);
+    Result<std::unique_ptr<Rail>> rail = Rail::open(library, info, arrivals);
     if (!rail.ok()) return rail.status();
     const Result<int> desk = (*rail)->add_memory(endpoint->desk_.base(), endpoint->desk_.bytes());
     if (!desk.ok()) return desk.status();
     endpoint->rails_.push_back(std::move(*rail));
   }
   base::log_info("rank {}: libfabric {}.{}, provider {} on {}, signals '{}', {} rails", rank,
-                 FI_MAJOR((*library)->version()), FI_MINOR((*library)->version()),
+                 FI_MAJOR(library.version()), FI_MINOR(library.version()),
                  endpoint->traits_.provider, info.domain_attr->name,
                  to_string(endpoint->traits_.signals), settings.rails);
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 
-Result<Region> LibfabricEndpoint::add_region(std::byte* base, std::size_t bytes) {
+template <typename Add>
+Result<Region> LibfabricEndpoint::add_to_rails(std::byte* base, const Add& add) {
   for (std::size_t i = 0; i < rails_.size(); ++i) {
-    const Result<int> memory = rail(i).add_memory(base, bytes);
+    const Result<int> memory = add(rail(i));
     if (memory.ok()) continue;
     while (i-- > 0) rail(i).drop_last_memory();
     return memory.status();
   }
   regions_.push_back(base);
   return static_cast<Region>(regions_.size()) - 1;
+}
+
+Result<Region> LibfabricEndpoint::add_region(std::byte* base, std::size_t bytes) {
+  return add_to_rails(base, [&](Rail& rail) { return rail.add_memory(base, bytes); });
+}
+
+Result<Region> LibfabricEndpoint::add_device_region(const DeviceRegion& region) {
+  if (!traits_.device_memory) {
+    return Status(StatusCode::unavailable,
+                  fmt::format("provider {} does not reach GPU memory", traits_.provider));
+  }
+  const char* how = "";
+  const Result<Region> added =
+      add_to_rails(region.base, [&](Rail& rail) { return rail.add_device_memory(region, how); });
+  if (added.ok()) {
+    base::log_info("rank {}: provider {} reaches {} bytes of GPU {} by {}", rank_, traits_.provider,
+                   region.bytes, region.device, how);
+  }
+  return added;
 }
 
 Result<std::string> LibfabricEndpoint::introduction() {

@@ -16,11 +16,12 @@ namespace sluice::transport {
 
 class LibfabricEndpoint final : public Endpoint {
  public:
-  static Result<std::unique_ptr<Endpoint>> open(int rank, int ranks,
+  static Result<std::unique_ptr<Endpoint>> open(const Library& library, int rank, int ranks,
                                                 const LibfabricSettings& settings);
 
   const Traits& traits() const noexcept override { return traits_; }
   Result<Region> add_region(std::byte* base, std::size_t bytes) override;
+  Result<Region> add_device_region(const DeviceRegion& region) override;
   Result<std::string> introduction() override;
   Status connect(int peer, std::string_view introduction) override;
   Posted put(const Chunk& chunk) override;
@@ -68,6 +69,11 @@ class LibfabricEndpoint final : public Endpoint {
 
   LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
                     std::uint64_t tell_flags, base::Descriptor wake);
+  static Result<std::unique_ptr<Endpoint>> open_on(const Library& library, const Provider& provider,
+                                                   int rank, int ranks,
+                                                   const LibfabricSettings& settings);
+  template <typename Add>
+  Result<Region> add_to_rails(std::byte* base, const Add& add);
 
   Peer& of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
   Rail& rail(std::size_t number) noexcept { return *rails_[number]; }

@@ -22,8 +22,8 @@ constexpr std::array kPreferred{"efa", "cxi", "verbs;ofi_rxm", "tcp", "net", "tc
 constexpr std::size_t kQueueEntries = 4096;
 constexpr std::size_t kImmediateBytes = 4;
 
-Info hints_for(const Library& library, const std::string& provider, bool in_order,
-               std::size_t entries) {
+Info hints_for(const Library& library, const std::string& provider, bool device_memory,
+               bool in_order, std::size_t entries) {
   Info hints(library.dupinfo(nullptr), FreeInfo{&library});
   if (!hints) return hints;
   hints->caps = FI_MSG | FI_RMA | FI_WRITE | FI_REMOTE_WRITE;
@@ -31,6 +31,10 @@ Info hints_for(const Library& library, const std::string& provider, bool in_orde
   hints->ep_attr->type = FI_EP_RDM;
   hints->domain_attr->mr_mode =
       FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+  if (device_memory) {
+    hints->caps |= FI_HMEM;
+    hints->domain_attr->mr_mode |= FI_MR_HMEM;
+  }
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints->tx_attr->size = entries;
@@ -105,13 +109,14 @@ Result<SignalMode> choose_signals(const fi_info& info, const LibfabricSettings& 
   return SignalMode::serial;
 }
 
-Info offer(const Library& library, const LibfabricSettings& settings, const std::string& provider) {
+Info offer(const Library& library, const LibfabricSettings& settings, const std::string& provider,
+           bool device_memory) {
   const char* node = settings.address.empty() ? nullptr : settings.address.c_str();
   const SignalHandlersKept kept;
   // Strong first: what a provider lacks is refused, not left out.
   for (const bool in_order : {true, false}) {
     for (const std::size_t entries : {kQueueEntries, std::size_t{0}}) {
-      const Info hints = hints_for(library, provider, in_order, entries);
+      const Info hints = hints_for(library, provider, device_memory, in_order, entries);
       fi_info* all = nullptr;
       if (!hints || library.getinfo(kFabricVersion, node, nullptr, node != nullptr ? FI_SOURCE : 0,
                                     hints.get(), &all) != 0) {
@@ -133,7 +138,7 @@ Result<Provider> choose_provider(const Library& library, const LibfabricSettings
   if (names.empty()) names.assign(kPreferred.begin(), kPreferred.end());
   for (const std::string& name : names) {
     Provider provider;
-    provider.info = offer(library, settings, name);
+    provider.info = offer(library, settings, name, /*device_memory=*/false);
     if (!provider.info) {
       base::log_debug("libfabric: no provider {}", name);
       continue;
@@ -148,6 +153,30 @@ Result<Provider> choose_provider(const Library& library, const LibfabricSettings
       fmt::format("libfabric {}.{} has none of the providers {} {}", FI_MAJOR(library.version()),
                   FI_MINOR(library.version()), fmt::join(names, ", "),
                   settings.address.empty() ? "" : "at " + settings.address));
+}
+
+Result<Provider> with_device_memory(const Library& library, const LibfabricSettings& settings,
+                                    const Provider& provider) {
+  const std::string name = provider.info->fabric_attr->prov_name;
+  Provider found;
+  found.info = offer(library, settings, name, /*device_memory=*/true);
+  if (!found.info || (found.info->caps & FI_HMEM) == 0) {
+    return Status(StatusCode::unavailable, fmt::format("provider {} does not offer it", name));
+  }
+  const Result<SignalMode> signals = choose_signals(*found.info, settings);
+  if (!signals.ok()) return signals.status();
+  found.signals = *signals;
+  // Else ranks with it and ranks without could not be joined.
+  const auto alike = [](const Provider& one, const Provider& other) {
+    return one.signals == other.signals &&
+           one.info->ep_attr->max_msg_size == other.info->ep_attr->max_msg_size &&
+           one.info->ep_attr->max_order_waw_size == other.info->ep_attr->max_order_waw_size;
+  };
+  if (!alike(found, provider)) {
+    return Status(StatusCode::unavailable,
+                  fmt::format("provider {} offers other signals or lengths with it", name));
+  }
+  return found;
 }
 
 }  // namespace sluice::transport

@@ -24,5 +24,8 @@ struct Provider {
 bool in_order(const fi_info& info) noexcept;
 
 Result<Provider> choose_provider(const Library& library, const LibfabricSettings& settings);
+/// The same one, with memory of GPUs, and alike in all that peers must agree on. unavailable: there is none.
+Result<Provider> with_device_memory(const Library& library, const LibfabricSettings& settings,
+                                    const Provider& provider);
 
 }  // namespace sluice::transport

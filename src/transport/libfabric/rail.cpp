@@ -5,6 +5,7 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_rma.h>
 
+#include <string_view>
 #include <utility>
 
 namespace sluice::transport {
@@ -23,6 +24,31 @@ Status open_queue(const Library& library, fid_domain* domain, std::size_t entrie
   }
   out.reset(queue);
   return {};
+}
+
+#if FI_MAJOR_VERSION > 1 || FI_MINOR_VERSION >= 18
+long forbid_cuda(fid_ep* endpoint) noexcept {
+  const bool permitted = false;
+  // Within a node a provider may copy through shared memory, by CUDA. One that does not know this option does not.
+#if FI_MAJOR_VERSION > 1 || FI_MINOR_VERSION >= 21
+  (void)fi_setopt(&endpoint->fid, FI_OPT_ENDPOINT, FI_OPT_SHARED_MEMORY_PERMITTED, &permitted,
+                  sizeof(permitted));
+#endif
+  return fi_setopt(&endpoint->fid, FI_OPT_ENDPOINT, FI_OPT_CUDA_API_PERMITTED, &permitted,
+                   sizeof(permitted));
+}
+#else
+long forbid_cuda(fid_ep* endpoint) noexcept {
+  const int required = FI_HMEM_P2P_REQUIRED;
+  return fi_setopt(&endpoint->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &required,
+                   sizeof(required));
+}
+#endif
+
+/// ofi_rxm speaks for the messages that it copies: those that are written here it hands to verbs as they are, which calls no
+/// CUDA. (It refuses wherever buffers must be registered, as with verbs; 1.17's knows no such option.)
+bool never_calls_cuda(const fi_info& info) noexcept {
+  return std::string_view(info.fabric_attr->prov_name) == "verbs;ofi_rxm";
 }
 
 }  // namespace
@@ -63,25 +89,72 @@ Result<std::unique_ptr<Rail>> Rail::open(const Library& library, const fi_info& 
     return library.failure("cannot open an endpoint", error);
   }
   rail->endpoint_.reset(endpoint);
+  // A provider that calls CUDA while kernels wait for what it brings may wait for them.
+  long refused = (own->caps & FI_HMEM) != 0 ? forbid_cuda(endpoint) : 0;
+  if (never_calls_cuda(*own)) refused = 0;
   int error = fi_ep_bind(endpoint, &peers->fid, 0);
   if (error == 0) error = fi_ep_bind(endpoint, &rail->sent_->fid, FI_TRANSMIT);
   if (error == 0) error = fi_ep_bind(endpoint, &rail->arrived_->fid, FI_RECV);
   if (error == 0) error = fi_enable(endpoint);
   if (error != 0) return library.failure("cannot enable an endpoint", error);
+  // Not before: 1.17's `net` crashes when it closes an endpoint that was never enabled.
+  if (refused != 0) return library.failure("it may call CUDA", refused);
   return rail;
 }
 
+std::uint64_t Rail::next_key() const noexcept {
+  return own_keys_ ? memories_.size() + 1 : 0;  // Else the provider chooses it.
+}
+
 Result<int> Rail::add_memory(std::byte* base, std::size_t bytes) {
-  const std::uint64_t key = memories_.size() + 1;  // Of no weight where the provider chooses it.
   fid_mr* region = nullptr;
-  int error = fi_mr_reg(domain_.get(), base, bytes, FI_WRITE | FI_REMOTE_WRITE, 0,
-                        own_keys_ ? key : 0, 0, &region, nullptr);
+  const int error = fi_mr_reg(domain_.get(), base, bytes, FI_WRITE | FI_REMOTE_WRITE, 0, next_key(),
+                              0, &region, nullptr);
   if (error != 0) {
     return library_.failure(fmt::format("cannot register {} bytes of memory", bytes), error);
   }
+  return keep(region, base);
+}
+
+Result<int> Rail::add_device_memory(const DeviceRegion& memory, const char*& how) {
+  fi_mr_attr attributes{};
+  attributes.iov_count = 1;
+  attributes.access = FI_WRITE | FI_REMOTE_WRITE;
+  attributes.requested_key = next_key();
+  attributes.iface = FI_HMEM_CUDA;
+  attributes.device.cuda = memory.device;
+  fid_mr* region = nullptr;
+#if defined(FI_MR_DMABUF)
+  fi_mr_dmabuf dmabuf{};
+  dmabuf.fd = memory.dmabuf;
+  dmabuf.offset = memory.dmabuf_offset;
+  dmabuf.len = memory.bytes;
+  dmabuf.base_addr = memory.base - memory.dmabuf_offset;
+  attributes.dmabuf = &dmabuf;
+  how = "dmabuf";
+  if (memory.dmabuf >= 0 && fi_mr_regattr(domain_.get(), &attributes, FI_MR_DMABUF, &region) == 0) {
+    return keep(region, memory.base);
+  }
+#endif
+  // As the kernel's module for it (nvidia-peermem) makes possible.
+  iovec where{};
+  where.iov_base = memory.base;
+  where.iov_len = memory.bytes;
+  attributes.mr_iov = &where;
+  how = "address";
+  if (const int error = fi_mr_regattr(domain_.get(), &attributes, 0, &region); error != 0) {
+    const Status status = library_.failure(
+        fmt::format("cannot register {} bytes of memory of GPU {}", memory.bytes, memory.device),
+        error);
+    return Status(StatusCode::unavailable, status.message());
+  }
+  return keep(region, memory.base);
+}
+
+Result<int> Rail::keep(fid_mr* region, std::byte* base) {
   Memory memory{Owned<fid_mr>(region), base};
   if (bind_memory_) {
-    error = fi_mr_bind(region, &endpoint_->fid, 0);
+    int error = fi_mr_bind(region, &endpoint_->fid, 0);
     if (error == 0) error = fi_mr_enable(region);
     if (error != 0) return library_.failure("cannot bind registered memory", error);
   }

@@ -13,6 +13,7 @@
 
 #include "base/log.hpp"
 #include "transport/libfabric/provider.hpp"
+#include "transport/transport.hpp"
 
 namespace sluice::transport {
 
@@ -41,6 +42,8 @@ class Rail {
 
   /// Registers memory: the number by which write() names it.
   Result<int> add_memory(std::byte* base, std::size_t bytes);
+  /// Likewise; `how`: by its dmabuf, or by its address.
+  Result<int> add_device_memory(const DeviceRegion& memory, const char*& how);
   void drop_last_memory() noexcept { memories_.pop_back(); }
   RemoteMemory remote(int memory) const noexcept;
   Result<std::string> name() const;
@@ -74,6 +77,9 @@ class Rail {
     Owned<fid_mr> region;
     std::byte* base = nullptr;
   };
+
+  std::uint64_t next_key() const noexcept;
+  Result<int> keep(fid_mr* region, std::byte* base);
 
   const Library& library_;
   bool virtual_addresses_;

@@ -28,3 +28,8 @@ using PFN_cuMemExportToShareableHandle_v10020 = CUresult (*)(void*, CUmemGeneric
                                                              unsigned long long);
 using PFN_cuMemImportFromShareableHandle_v10020 = CUresult (*)(CUmemGenericAllocationHandle*, void*,
                                                                CUmemAllocationHandleType);
+using PFN_cuMemGetHandleForAddressRange_v11070 = CUresult (*)(void*, CUdeviceptr, std::size_t,
+                                                              CUmemRangeHandleType,
+                                                              unsigned long long);
+using PFN_cuFlushGPUDirectRDMAWrites_v11030 = CUresult (*)(CUflushGPUDirectRDMAWritesTarget,
+                                                           CUflushGPUDirectRDMAWritesScope);

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <optional>
@@ -79,6 +80,9 @@ class Counting final : public Endpoint {
   Result<Region> add_region(std::byte* base, std::size_t bytes) override {
     return below_->add_region(base, bytes);
   }
+  Result<Region> add_device_region(const DeviceRegion& region) override {
+    return below_->add_device_region(region);
+  }
   Result<std::string> introduction() override { return below_->introduction(); }
   Status connect(int peer, std::string_view text) override { return below_->connect(peer, text); }
   Posted put(const Chunk& chunk) override {
@@ -106,7 +110,8 @@ class Counting final : public Endpoint {
 
 /// Two ranks, one of which puts.
 struct Pair {
-  explicit Pair(const BundlingSettings& settings) : fabric(2, calm()) {
+  explicit Pair(const BundlingSettings& settings, const Adversity& adversity = calm())
+      : fabric(2, adversity) {
     for (int rank = 0; rank < 2; ++rank) {
       ends.push_back(
           BundlingEndpoint::over(std::make_unique<Counting>(fabric.endpoint(rank), puts, refusals),
@@ -159,6 +164,64 @@ TEST(Bundling, WhatIsPutBetweenTwoPollsIsOnePut) {
     const std::size_t at = i * 3000;
     EXPECT_EQ(std::memcmp(&pair.memory[0][at], &pair.memory[1][at], 1 + i * 600), 0);
     EXPECT_EQ(pair.memory[1][at + 1 + i * 600], std::byte{0});
+  }
+}
+
+bool copy_of_gpu(int /*device*/, std::byte* to, const std::byte* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+  return true;
+}
+
+// Nobody but the network touches it: such chunks travel alone, from and to GPUs, and others still together.
+TEST(Bundling, MemoryOfGpusIsNotTouched) {
+  Adversity adversity = Pair::calm();
+  adversity.device_memory = true;
+  Pair pair({16000, std::chrono::nanoseconds(0)}, adversity);
+  std::array<std::vector<std::byte>, 2> rows{std::vector<std::byte>(4096, std::byte{5}),
+                                             std::vector<std::byte>(4096)};
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    DeviceRegion region;
+    region.base = rows[rank].data();
+    region.bytes = rows[rank].size();
+    region.copy = copy_of_gpu;
+    // The second rank has but one: what lies in a GPU here may lie in the host there.
+    if (rank == 0) {
+      EXPECT_EQ(*pair.ends[rank]->add_device_region(region), 1);
+    } else {
+      EXPECT_EQ(*pair.ends[rank]->add_region(region.base, region.bytes), 1);
+    }
+    EXPECT_EQ(*pair.ends[rank]->add_device_region(region), 2);
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(
+        pair.ends[static_cast<std::size_t>(rank)]
+            ->connect(1 - rank, *pair.ends[static_cast<std::size_t>(1 - rank)]->introduction())
+            .ok());
+  }
+  // From a GPU, to a GPU, both, and from the host to the host, twice.
+  const Chunk chunks[] = {{1, 1, 0, 1, 0, 100, 0, 0},
+                          {1, 0, 0, 2, 200, 100, 1, 1},
+                          {1, 2, 300, 2, 400, 100, 2, 2},
+                          {1, 0, 500, 0, 500, 100, 3, 3},
+                          {1, 0, 600, 0, 600, 100, 4, 4}};
+  for (const Chunk& chunk : chunks) ASSERT_EQ(pair.ends[0]->put(chunk), Posted::yes);
+  EXPECT_EQ(pair.puts, 3);
+  std::vector<std::uint32_t> arrived = pair.arrived();
+  std::sort(arrived.begin(), arrived.end());
+  EXPECT_EQ(arrived, (std::vector<std::uint32_t>{0, 1, 2, 3, 4}));
+  EXPECT_EQ(pair.puts, 4);
+  EXPECT_EQ(rows[1][99], std::byte{5});
+  EXPECT_EQ(std::memcmp(&rows[1][200], &pair.memory[0][0], 100), 0);
+  EXPECT_EQ(rows[1][499], std::byte{5});
+  EXPECT_EQ(std::memcmp(&pair.memory[1][500], &pair.memory[0][500], 200), 0);
+}
+
+TEST(Bundling, AnIntroductionThatIsCutShort) {
+  Pair pair({16000, std::chrono::nanoseconds(0)});
+  const std::string whole = *pair.ends[1]->introduction();
+  for (const std::string& wrong :
+       {whole.substr(0, 3), whole.substr(0, whole.size() - 1), whole + "x"}) {
+    EXPECT_EQ(pair.ends[0]->connect(1, wrong).code(), StatusCode::mismatch);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <array>
 
+#include "support/sanitizers.hpp"
 #include "unit/transport/round.hpp"
 
 namespace sluice::transport {
@@ -15,8 +16,13 @@ namespace {
 
 constexpr int kStepsMax = 200'000;
 
-TEST(MemoryFabric, BringsEveryMessageWholeWithAThousandSeeds) {
-  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+// One thread: the thread sanitizer sees nothing there.
+constexpr std::uint64_t kSeeds = sluice::testing::kThreadSanitizer    ? 30
+                                 : sluice::testing::kAddressSanitizer ? 250
+                                                                      : 1000;
+
+TEST(MemoryFabric, BringsEveryMessageWholeWithManySeeds) {
+  for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
     Adversity adversity;
     adversity.seed = seed;
     adversity.window = 4 + static_cast<int>(seed % 60);
@@ -79,6 +85,45 @@ TEST(MemoryFabric, ReadsMemoryLate) {
   std::array<Event, 1> events;
   ASSERT_EQ(target->poll(events), 1U);
   EXPECT_EQ(to[3], std::byte{9});
+}
+
+/// Of memory of a GPU, which here is the host's with all bits turned: only this can use it.
+bool copy_turned(int device, std::byte* to, const std::byte* from, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) to[i] = from[i] ^ std::byte{0xff};
+  return device == 5;
+}
+
+TEST(MemoryFabric, CopiesMemoryOfGpusAsItIsTold) {
+  Adversity adversity;
+  adversity.reorder = adversity.delay = adversity.refusal = 0;
+  std::array<std::byte, 8> from{};
+  std::array<std::byte, 8> to{};
+  DeviceRegion region;
+  region.base = from.data();
+  region.bytes = from.size();
+  region.device = 5;
+  region.copy = copy_turned;
+  MemoryFabric none(2, adversity);
+  EXPECT_EQ(none.endpoint(0)->add_device_region(region).status().code(), StatusCode::unavailable);
+  adversity.device_memory = true;
+  MemoryFabric fabric(2, adversity);
+  const auto source = fabric.endpoint(0);
+  const auto target = fabric.endpoint(1);
+  EXPECT_TRUE(source->traits().device_memory);
+  ASSERT_TRUE(source->add_device_region(region).ok());
+  ASSERT_TRUE(target->add_region(to.data(), to.size()).ok());
+  Chunk chunk;
+  chunk.peer = 1;
+  chunk.from = chunk.to = 0;
+  chunk.from_offset = 2;
+  chunk.bytes = 4;
+  from[3] = std::byte{9};
+  ASSERT_EQ(source->put(chunk), Posted::yes);
+  std::array<Event, 1> events;
+  ASSERT_EQ(target->poll(events), 1U);
+  EXPECT_EQ(to[0], std::byte{0xff});
+  EXPECT_EQ(to[1], std::byte{0xf6});
+  EXPECT_EQ(to[4], std::byte{0});
 }
 
 TEST(MemoryFabric, TellsOfALostPeerAndTheOthersGoOn) {

@@ -41,6 +41,21 @@ TEST(NetworkOf, WhatIsSaidIsTaken) {
   EXPECT_EQ(relay.message_rows, 256);
 }
 
+TEST(NetworkOf, MemoryOfGpus) {
+  for (const char* name : {"memory", "memory-gpu", "memory-gpu:4", "memory-gpu:5"}) {
+    const auto made = network({{"SLUICE_NETWORK", name}});
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    EXPECT_EQ((*made)->relay.gpu_rows, RelaySettings::GpuRows::best);
+    const auto endpoint = (*made)->open(0, 1, 0, /*device_memory=*/true);
+    ASSERT_TRUE(endpoint.ok());
+    EXPECT_EQ((*endpoint)->traits().device_memory, std::string(name) != "memory") << name;
+  }
+  EXPECT_EQ((*network({{"SLUICE_NETWORK_GPU", "staged"}}))->relay.gpu_rows,
+            RelaySettings::GpuRows::staged);
+  EXPECT_EQ((*network({{"SLUICE_NETWORK_GPU", "direct"}}))->relay.gpu_rows,
+            RelaySettings::GpuRows::direct);
+}
+
 TEST(NetworkOf, LeastAndMostCredits) {
   for (const char* credits : {"4", "65536"}) {
     EXPECT_TRUE(network({{"SLUICE_NETWORK_CREDITS", credits}}).ok()) << credits;
@@ -63,13 +78,15 @@ TEST_P(NetworkOfBad, SaysWhatWasExpected) {
                                          "', expected " + GetParam().expected);
 }
 
-constexpr const char* kMemory = "memory, or memory:seed with a number";
+constexpr const char* kMemory = "memory or memory-gpu, with :seed, a number, behind it or not";
 constexpr const char* kSignals = "immediate, ordered or serial";
 constexpr const char* kPatience = "a number of milliseconds, at least 1";
 constexpr const char* kChunk = "a number of bytes, at least 4096";
 INSTANTIATE_TEST_SUITE_P(Values, NetworkOfBad,
                          ::testing::Values(Bad{"SLUICE_NETWORK", "memory:", kMemory},
                                            Bad{"SLUICE_NETWORK", "memory-2", kMemory},
+                                           Bad{"SLUICE_NETWORK", "memory-gpus", kMemory},
+                                           Bad{"SLUICE_NETWORK_GPU", "yes", "staged or direct"},
                                            Bad{"SLUICE_NETWORK_SIGNALS", "loud", kSignals},
                                            Bad{"SLUICE_NETWORK_RAILS", "0", "1 to 8"},
                                            Bad{"SLUICE_NETWORK_RAILS", "9", "1 to 8"},
