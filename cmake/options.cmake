@@ -36,11 +36,17 @@ endif()
 # Compilers spell what they build with in different ways; this is one.
 add_compile_definitions(SLUICE_SANITIZERS="${SLUICE_SANITIZE}")
 if(SLUICE_SANITIZE)
-  add_compile_options(-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -g)
+  add_compile_options(-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${SLUICE_SANITIZE})
   if(SLUICE_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
   endif()
+endif()
+# Sanitized programs are long.
+find_program(SLUICE_LLD ld.lld)
+mark_as_advanced(SLUICE_LLD)
+if(SLUICE_SANITIZE AND SLUICE_LLD AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  add_link_options(-fuse-ld=lld)
 endif()
 # For code that takes longer to compile than it ever runs: flags, and tests of single units. GCC saves
 # a third of its time at -O1; clang saves nothing there, but half at -O0, which sanitizers can afford.

@@ -123,9 +123,14 @@ class WrongSchemes : public OverWire {
     return talkers[0].wrong() + talkers[1].wrong();
   }
   void expect(Scheme scheme, const Case& which, bool caught) {
-    join(which);
-    if (!joined_) return;
-    const std::int64_t count = wrong(scheme, 10);
+    std::int64_t count = 0;
+    // Where the machine is busy with other things, chance may have it that nothing overtakes.
+    for (int turn = 0; turn < (caught ? 10 : 1) && count == 0; ++turn) {
+      joined_.reset();
+      join(which);
+      if (!joined_) return;
+      count = wrong(scheme, 10);
+    }
     EXPECT_EQ(count > 0, caught) << count << " messages were read wrong";
   }
 };
