@@ -92,8 +92,6 @@ class FarLanes {
   std::size_t landing(int source) const noexcept {
     return landings_[static_cast<std::size_t>(source)];
   }
-  /// Where the first row of a lane is: what out_row() and in_row() are asked for first.
-  std::size_t rows_begin() const noexcept { return rows_begin_; }
   std::size_t rows_end() const noexcept { return rows_end_; }
 
  private:

@@ -160,8 +160,8 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
                                               base::Deadline deadline) {
   const window::WindowLayout layout(config.window);
   std::size_t window_bytes = layout.bytes();
-  std::shared_ptr<relay::Memory>
-      memory;  // Before the endpoint, which uses it, and is destroyed first.
+  // Before the endpoint, which uses it, and is destroyed first.
+  std::shared_ptr<relay::Memory> memory;
   relay::Opening network;
   if (config.nodes.several()) {
     Result<relay::Opening> opening = relay::open(

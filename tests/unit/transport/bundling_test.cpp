@@ -10,7 +10,6 @@
 #include <cstring>
 #include <optional>
 
-#include "support/sanitizers.hpp"
 #include "transport/memory_fabric.hpp"
 #include "unit/transport/round.hpp"
 
@@ -36,11 +35,6 @@ class BundlingRound : public Round {
                     .value();
               }) {}
 };
-
-// One thread: the thread sanitizer sees nothing there.
-constexpr std::uint64_t kSeeds = sluice::testing::kThreadSanitizer    ? 30
-                                 : sluice::testing::kAddressSanitizer ? 250
-                                                                      : 1000;
 
 TEST(Bundling, BringsEveryMessageWholeWithManySeeds) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {

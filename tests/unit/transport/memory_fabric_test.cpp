@@ -8,18 +8,12 @@
 
 #include <array>
 
-#include "support/sanitizers.hpp"
 #include "unit/transport/round.hpp"
 
 namespace sluice::transport {
 namespace {
 
 constexpr int kStepsMax = 200'000;
-
-// One thread: the thread sanitizer sees nothing there.
-constexpr std::uint64_t kSeeds = sluice::testing::kThreadSanitizer    ? 30
-                                 : sluice::testing::kAddressSanitizer ? 250
-                                                                      : 1000;
 
 TEST(MemoryFabric, BringsEveryMessageWholeWithManySeeds) {
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {

@@ -3,16 +3,23 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "support/sanitizers.hpp"
 #include "transport/memory_fabric.hpp"
 #include "unit/transport/talker.hpp"
 
 namespace sluice::transport {
+
+/// How many a test tries. One thread: the thread sanitizer sees nothing there.
+inline constexpr std::uint64_t kSeeds = sluice::testing::kThreadSanitizer    ? 30
+                                        : sluice::testing::kAddressSanitizer ? 250
+                                                                             : 1000;
 
 /// Ranks that talk to each other over a MemoryFabric, one step of each after the other in one thread: so a seed is a
 /// schedule.
