@@ -15,7 +15,7 @@
 ///   lane          := told[2] (with an accusation) cell[kinds][B] dispatch_bank[B] combine_bank[B]
 ///                    (combine_row[C])[B] (dispatch_row[S])[B]
 ///   cell          := packet[P]
-///   dispatch_bank := count[L'] route[S][K] staged[S']
+///   dispatch_bank := count[L'] route[S][K] staged[S'] part[16]
 ///   combine_bank  := weight[S][W] answer[S] row_weight[S][W]
 ///   stage         := dispatch_row[S]                          (written by its owner, read by all)
 ///   landing       := dispatch_row[S]                          (of a rank of another node, for all of this one)
@@ -48,6 +48,24 @@ SLUICE_INLINE constexpr std::uint32_t tag_of(std::uint64_t epoch) {
 /// In the last word of a dispatch's cell, beside the tokens of the call, in throughput mode: rows, or their scales, are being
 /// staged, and of each it will be said that it is there.
 inline constexpr std::uint32_t kStagingFlag = 1U << 31;
+
+/// Of as many parts of a call's tokens it is said that all of their rows are staged.
+inline constexpr int kStagedParts = 16;
+/// A part has the same power of two of tokens, but for the last one.
+class StagedParts {
+ public:
+  SLUICE_INLINE explicit constexpr StagedParts(int tokens) : tokens_(tokens) {
+    while (tokens > kStagedParts << shift_) ++shift_;
+  }
+  SLUICE_INLINE constexpr int part_of(int token) const { return token >> shift_; }
+  SLUICE_INLINE constexpr int first(int part) const {
+    return part << shift_ < tokens_ ? part << shift_ : tokens_;
+  }
+
+ private:
+  int tokens_;
+  int shift_ = 0;
+};
 
 /// Packets of a cell: what comes, with a bit for each of the first tokens; of how many packets a
 /// record is; then bits of further tokens.
@@ -118,7 +136,8 @@ class PacketLayout {
     const std::size_t dispatch_row = round_up(shape.dispatch_row_bytes, kRowAlignment);
     const std::size_t counts = take(wide(shape.local_experts) * sizeof(std::uint64_t));
     const std::size_t routes = take(slots * k * kPacketBytes);
-    const std::size_t staged_words = take(shape.stages == 0 ? 0 : slots * sizeof(std::uint32_t));
+    const std::size_t staged_words =
+        take(shape.stages == 0 ? 0 : (slots + kStagedParts) * sizeof(std::uint32_t));
     const std::size_t dispatch_bank = round_up(end, kRowAlignment) - dispatch_banks;
     end = dispatch_banks + wide(shape.banks) * dispatch_bank;
     const std::size_t combine_banks = end;
@@ -222,6 +241,10 @@ class PacketLayout {
   /// Tag of the operation whose row of `token` lies in the stage of the lane's writer.
   SLUICE_INLINE constexpr std::uint32_t staged_word(int bank, int token) const {
     return staged_words_ + product(bank, dispatch_bank_) + product(token, sizeof(std::uint32_t));
+  }
+  /// The same of all rows of a part (StagedParts). Only who stages them says so, not who brings them from another node.
+  SLUICE_INLINE constexpr std::uint32_t staged_part(int bank, int part) const {
+    return staged_word(bank, shape_.tokens + part);
   }
   SLUICE_INLINE constexpr std::uint32_t dispatch_row(int bank, int slot) const {
     return dispatch_rows_ + product(bank, row_bank_) + product(slot, dispatch_row_);

@@ -33,6 +33,7 @@
   EACH(any_arrival_taken)     /* Throughput: a cell of any operation is taken for the awaited one. */ \
   EACH(place_ignored)         /* Throughput: rows are pulled from the stage, wherever they lie. */ \
   EACH(told_before_staged)    /* Throughput: a row is said to be in the stage before it is there. */ \
+  EACH(part_told_early)       /* Throughput: all of a part are said to be there when some are. */ \
   EACH(readers_not_awaited)   /* Throughput: who reads rows in place is not waited for. */ \
   EACH(weights_not_missed)    /* Sums are sent without the weights of a home that was given up. */ \
   EACH(answered_too_early)    /* Throughput: a record's answer does not wait for its row. */ \

@@ -33,10 +33,11 @@ struct DispatchNotes {
   enum Items { kShares, kBatches, kRecords, kItems };
 
   std::uint32_t next[kItems];
-  std::uint32_t numbered;                   // 1: Arrivals, and where rows begin, are there.
-  std::uint32_t sent;                       // Of what other nodes are sent: see count_sent().
-  std::uint32_t missing;                    // Ranks whose records, or rows, did not come.
-  unsigned long long waited_ns[kPeersMax];  // By the warp that waited longest.
+  std::uint32_t numbered;                      // 1: Arrivals, and where rows begin, are there.
+  std::uint32_t staged[window::kStagedParts];  // Rows of each part that are in the stage.
+  std::uint32_t sent;                          // Of what other nodes are sent: see count_sent().
+  std::uint32_t missing;                       // Ranks whose records, or rows, did not come.
+  unsigned long long waited_ns[kPeersMax];     // By the warp that waited longest.
 };
 
 /// What the warps of a combine leave for its last block, which sets it to zero.

@@ -57,10 +57,14 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   Summer<Traits> summer(c, desk, slots, by_ring, lane);
   if (pushes) sender.open();
   if (sums) summer.open();
+  // Of rows that are read in place, who sums answers for some others after each token: it takes next to no time, and peers
+  // whose tokens come later would else wait for who has nothing to wait for.
+  bool owes = false;
 #pragma unroll 1
   while (pushes || summer.has_token()) {
     const bool ready = summer.has_token() && summer.is_ready();
-    if (!ready && pushes) {
+    if (pushes && (!ready || owes)) {
+      owes = false;
       if (summer.has_token()) summer.ask();
       pushes = sender.send_next();
       if (!pushes) {
@@ -75,6 +79,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       summer.await();
     }
     summer.sum();
+    owes = call.own.stride != 0;
   }
   sender.settle();
   summer.finish();

@@ -190,20 +190,20 @@ class Sender {
         in_place_(call.own.stride != 0),
         copies_(by_ring && !Traits::kSingle && !in_place_ && call.is_rank_major() &&
                 (Traits::kCommon || c.a.y_dtype == c.a.codec)),
-        records_(static_cast<int>(call.brief.records)),
         lane_(lane),
         queue_(&notes.next[CombineNotes::kRecords], lane) {}
 
   /// Where there is something to send.
   __device__ __forceinline__ void open() {
-    if (in_place_) return queue_.open((records_ + 31) / 32);
     // Lane r: the records of home r. All homes in turn, so that their tokens become complete one after the other.
     if (lane_ < c_.g.ranks) {
       const std::int64_t* const first = c_.handle.source_offsets() + lane_;
       first_ = static_cast<int>(first[0]);
       count_ = static_cast<int>(first[1]) - first_;
     }
-    queue_.open(__reduce_max_sync(~0U, count_) * c_.g.ranks);
+    const int most = __reduce_max_sync(~0U, count_);
+    if (in_place_) return queue_.open((most + 31) / 32 * c_.g.ranks);
+    queue_.open(most * c_.g.ranks);
     ask_next();
   }
 
@@ -211,8 +211,12 @@ class Sender {
   __device__ __forceinline__ bool send_next() {
     if (in_place_) {
       const int item = queue_.take();
-      if (item >= 0) answer_in_place(item * 32);
-      return item >= 0;
+      if (item < 0) return false;
+      const Turn turn = turn_of(item);
+      const int first = turn.number * 32;
+      answer_in_place(__shfl_sync(~0U, first_, turn.home) + first,
+                      min(__shfl_sync(~0U, count_, turn.home) - first, 32));
+      return true;
     }
     const int index = index_;
     const Record record = record_;
@@ -253,17 +257,24 @@ class Sender {
   __device__ __forceinline__ Record read(int index) const {
     return RecordPlace(c_.handle, c_.g, index, lane_).read(c_.g, lane_);
   }
+  struct Turn {
+    int number;
+    int home;
+  };
+  __device__ __forceinline__ Turn turn_of(int item) const {
+    const int number = quotient(item, c_.g.ranks_divisor);
+    const int home = c_.g.rank + 1 + item - number * c_.g.ranks;
+    return {number, home >= c_.g.ranks ? home - c_.g.ranks : home};
+  }
   /// Asks for the record after the one that is sent next.
   __device__ __forceinline__ void ask_next() {
     for (;;) {
       index_ = kEnd;
       const int item = queue_.take();
       if (item < 0) return;
-      const int turn = quotient(item, c_.g.ranks_divisor);
-      int home = c_.g.rank + 1 + item - turn * c_.g.ranks;
-      if (home >= c_.g.ranks) home -= c_.g.ranks;
-      if (turn >= __shfl_sync(~0U, count_, home)) continue;  // Other homes have more.
-      index_ = __shfl_sync(~0U, first_, home) + turn;
+      const Turn turn = turn_of(item);
+      if (turn.number >= __shfl_sync(~0U, count_, turn.home)) continue;  // Other homes have more.
+      index_ = __shfl_sync(~0U, first_, turn.home) + turn.number;
       const RecordPlace place(c_.handle, c_.g, index_, lane_);
       // Nothing is worked out of it before it is sent.
       record_ = {load_now(place.home), load_now(place.token), load_now(place.row),
@@ -354,12 +365,13 @@ class Sender {
     }
   }
 
-  /// The numbers of the rows of 32 records, a record to a lane. Home pulls them.
-  __device__ __forceinline__ void answer_in_place(int first) {
+  /// The numbers of the rows of so many records, 32 at most, a record to a lane. Home pulls them.
+  __device__ __forceinline__ void answer_in_place(int first, int count) {
     const Geometry& g = c_.g;
+    if (count <= 0) return;  // Other homes have more.
     if (!Traits::kCommon && c_.a.row_weights != nullptr) {
 #pragma unroll 1
-      for (int index = first; index < min(first + 32, records_); ++index) {
+      for (int index = first; index < first + count; ++index) {
         Record record = read(index);
         record.row = min(record.row, c_.a.y_last_row);
         if (is_sent(c_, record)) send_row_weights<Traits>(c_, record, lane_);
@@ -368,7 +380,7 @@ class Sender {
     __syncwarp();
     fence_system();  // y, of kernels before this one, comes before the answers, and the weights do.
     const int index = first + lane_;
-    if (index >= records_) return;
+    if (lane_ >= count) return;
     Record record;
     record.home = c_.handle.record_rank()[index];
     record.token = c_.handle.record_token()[index];
@@ -391,7 +403,6 @@ class Sender {
   bool by_ring_;
   bool in_place_;
   bool copies_;
-  int records_;
   int lane_;
   Queue queue_;
   int first_ = 0;

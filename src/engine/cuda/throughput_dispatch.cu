@@ -10,8 +10,8 @@
 namespace sluice::engine::cuda {
 namespace {
 
-/// Where rows are quantised: one warp of so many stages first.
-constexpr int kStagersEach = 4;
+/// All warps of one block of so many stage until nothing is left, and then pull.
+constexpr int kStagersEach = 3;
 
 /// All of a dispatch, or a half of it.
 template <typename Encoder, int kSpan>
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const bool fresh = is_fresh(a, terms);
   const bool drop = a.drop || terms.refused;
   bool numbers = blockIdx.x == 0;
-  const Batches batches(a, terms.refused ? 0 : a.tokens, seat.warps);
+  const Batches batches(a, terms.refused ? 0 : a.tokens, seat.warps, Encoder::kQuantises);
   const std::uint32_t parts = parts_of(a, desk, fresh, Encoder::kGiven, batches);
   if (a.halves.send) {
     const auto sent = [&] {
@@ -70,30 +70,27 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   RowCopier copier(ring, throughput_memory, desk.ring_bytes, seat.warp, lane);
   Stager<Encoder> stager(a, desk, block, batches, parts, copier, seat);
   Puller<Encoder, kSpan> puller(r, desk, copier, a.halves.receive && !drop, lane);
-  // Rows that are only copied are staged by all warps, in turn with pulling: who only pulled would let others wait for its own
-  // rows. Quantising takes longer: some warps do nothing else until it is done, others only when their record is not there.
-  constexpr bool kInTurn = !Encoder::kQuantises;
-  const bool stages_first = kInTurn || seat.warp % kStagersEach == kStagersEach - 1;
+  // Some stage until it is done: who only pulled would let others wait for its own rows. The others do so when their record is not
+  // there. What the copy engine of a multiprocessor is asked for it brings in that order: beside warps that pull over links, one
+  // that stages would wait for their rows. So its neighbours stage, too.
+  const bool stages_first = static_cast<int>(blockIdx.x) % kStagersEach == 1;
   bool stages = a.halves.send && stager.open(stages_first);
   // A block that is alone stages before it waits for anybody's cell: others wait for its rows. So does, with other nodes, the one
-  // that will wait for cells: these come from there when all rows are staged, also those whose turn its warps have.
+  // that will wait for cells: these come from there when all rows are staged, also those that its warps may have taken.
   const bool alone = stages && (gridDim.x == 1 || (numbers && g.published != nullptr));
 #pragma unroll 1
   for (bool pulls = !alone;; pulls = true) {
     if (pulls && a.halves.receive && numbers) {
       number_rows_for_all(r, desk, drop, row_counts, shared, part.recorder, seat);
     }
-    bool owes = stages_first;
     bool waited = false;
 #pragma unroll 1
     for (;;) {
-      if (pulls && !(stages && owes) && puller.look() && puller.is_ready()) {
+      if (pulls && !(stages && stages_first) && puller.look() && puller.is_ready()) {
         stager.put_aside();
         puller.pull();
-        owes = stages_first;
       } else if (stages) {
         stages = stager.stage_next();
-        owes = !kInTurn && stages_first;
         if (!stages) part.recorder.mark(Encoder::kVerbatim ? Phase::put : Phase::quantise);
       } else if (pulls && puller.has_more()) {
         if (!waited) part.recorder.mark(Phase::place);

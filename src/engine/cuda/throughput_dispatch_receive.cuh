@@ -97,7 +97,7 @@ class Puller {
     const bool told =
         r_.a.cached || header_.x == r_.tag || mutant(KernelMutant::stale_header_taken);
     const bool none = !r_.a.cached && told && (header_.z & place_word::kNone) != 0;
-    return __any_sync(~0U, none && lane_ == 0) || __all_sync(~0U, told && staged_ == r_.tag);
+    return __any_sync(~0U, none && lane_ == 0) || __all_sync(~0U, told && staged_);
   }
   /// Waits for it, or for the numbers: those come of a block that runs, and that waits for no block of this launch but those
   /// with shares, which run.
@@ -129,7 +129,11 @@ class Puller {
   /// Pulls it.
   __device__ __forceinline__ void pull() {
     __syncwarp();  // What came before the word is seen by this warp.
-    if (((staged_rows_ >> source_) & 1U) != 0) order_copies();
+    // As many of its rows as are known to be there need neither an answer nor a fence.
+    if (token_ >= __shfl_sync(~0U, staged_to_, source_)) {
+      if (((staged_rows_ >> source_) & 1U) != 0) order_copies();
+      if (lane_ == source_) staged_to_ = max(staged_to_, seen_to_);
+    }
     const int token = token_;
     token_ = -1;
     if (r_.a.cached) {
@@ -160,12 +164,20 @@ class Puller {
       header_ = load_packet(
           in_at(g, source_, g.layout.route(r_.bank, token_, lane_ < g.top_k ? lane_ : 0)));
     }
-    // Pairs with Stager::tell() of the source.
-    staged_ = r_.tag;
-    if (lane_ == 0 && ((staging_ >> source_) & 1U) != 0) {
-      staged_ = load_acquire(reinterpret_cast<const std::uint32_t*>(
-          in_at(g, source_, g.layout.staged_word(r_.bank, token_))));
-    }
+    staged_ = true;
+    seen_to_ = 0;
+    if (token_ < __shfl_sync(~0U, staged_to_, source_)) return;
+    // Pairs with Stager::tell() of the source or, of one on another node, with the ferry's carry_row(), which tells of no parts.
+    const bool asks = lane_ <= window::kStagedParts;
+    const std::uint32_t at = lane_ < window::kStagedParts ? g.layout.staged_part(r_.bank, lane_)
+                                                          : g.layout.staged_word(r_.bank, token_);
+    const std::uint32_t come = lanes_with(
+        asks &&
+        load_acquire(reinterpret_cast<const std::uint32_t*>(in_at(g, source_, at))) == r_.tag);
+    staged_ = (come >> window::kStagedParts) != 0;
+    const window::StagedParts parts(__shfl_sync(~0U, own_.tokens, source_));
+    constexpr std::uint32_t kParts = (1U << window::kStagedParts) - 1;
+    seen_to_ = parts.first(__ffs(static_cast<int>(~(come & kParts))) - 1);
   }
   /// By a vote: the lanes look one after the other. Pairs with number_rows_for_all().
   __device__ __forceinline__ bool is_numbered() const {
@@ -180,6 +192,7 @@ class Puller {
     waits_ = false;
     staging_ = arrivals.staging;
     staged_rows_ = arrivals.staged_rows;
+    staged_to_ = ((staging_ >> lane_) & 1U) != 0 ? 0 : kMaxTokens;
     if (lane_ < g.ranks) {
       own_ = {arrivals.tokens[lane_], arrivals.records[lane_], arrivals.rows[lane_],
               arrivals.stride[lane_]};
@@ -268,7 +281,9 @@ class Puller {
   int token_ = -1;
   int row_ = 0;  // Of this lane's route, in a cached dispatch.
   uint4 header_{};
-  std::uint32_t staged_ = 0;
+  bool staged_ = false;
+  int seen_to_ = 0;    // As many of the source's rows were there when it was asked.
+  int staged_to_ = 0;  // Lane r: as many rows of rank r are known to be there.
 };
 
 /// The rows of `source`, by its counts: of records that were not described, too. By a whole block.

@@ -5,7 +5,8 @@
 #include "engine/cuda/throughput_ring.cuh"
 
 /// dispatch in throughput mode, send half: rows that do not lie where peers can read them are copied, or encoded, into this
-/// rank's stage; behind each, a word in every reader's lane says that it is there.
+/// rank's stage; behind each, a word in every reader's lane says that it is there, and behind those of a part of the tokens
+/// another that all of them are.
 namespace sluice::engine::cuda {
 
 /// Which tokens warps stage one after the other. Every batch ends with a fence, for which stores are waited for, so a batch is
@@ -13,10 +14,11 @@ namespace sluice::engine::cuda {
 class Batches {
  public:
   /// warps: of the launch.
-  __device__ __forceinline__ Batches(const DispatchArgs& a, int tokens, int warps)
+  __device__ __forceinline__ Batches(const DispatchArgs& a, int tokens, int warps, bool quantised)
       : tokens_(tokens),
         singles_(min(warps, tokens)),
-        size_(max(min(kBytes / max(a.row_bytes, 1), kMost), kLeast)) {}
+        size_(max(min((quantised ? kQuantised : kCopied) / max(a.row_bytes, 1), kMost), kLeast)) {}
+  __device__ __forceinline__ int tokens() const { return tokens_; }
   __device__ __forceinline__ int count() const {
     return singles_ + (tokens_ - singles_ + size_ - 1) / size_;
   }
@@ -25,7 +27,9 @@ class Batches {
   }
 
  private:
-  static constexpr int kBytes = 28 << 10;  // of encoded rows
+  // Bytes of encoded rows. Quantising takes longer.
+  static constexpr int kCopied = 56 << 10;
+  static constexpr int kQuantised = 28 << 10;
   static constexpr int kLeast = 2;
   static constexpr int kMost = 8;
   int tokens_;
@@ -53,7 +57,8 @@ class Stager {
         copier_(copier),
         suspects_(block.suspects),
         epoch_(block.sent.epoch + 1),
-        parts_(parts),
+        sent_parts_(parts),
+        parts_(batches.tokens()),
         bank_(static_cast<int>(block.sent.bank)),
         lane_(seat.lane),
         queue_(&desk.dispatch_notes->next[DispatchNotes::kBatches], seat.lane),
@@ -116,12 +121,22 @@ class Stager {
     if (desk_.far_stages != nullptr) encoded.store(a_, far_stage_of(token), unit, lane_);
   }
 
-  /// That the rows are there. Pairs with Puller::ask().
+  /// That the rows are there and, of a part, by who stages its last one, that all are. Pairs with Puller::ask().
   __device__ __forceinline__ void tell(int first, int end) {
     const Geometry& g = a_.geometry;
     if (asked_ == 0 && !mutant(KernelMutant::told_before_staged)) copier_.finish();
     __syncwarp();
     fence_system();
+    const int part = parts_.part_of(first) + lane_;
+    bool whole = false;
+    if (part <= parts_.part_of(end - 1)) {
+      const int begin = parts_.first(part);
+      const int rows = min(parts_.first(part + 1), end) - max(begin, first);
+      const auto before = static_cast<int>(
+          atomicAdd(&desk_.dispatch_notes->staged[part], static_cast<unsigned>(rows)));
+      whole =
+          before + rows == parts_.first(part + 1) - begin || mutant(KernelMutant::part_told_early);
+    }
 #pragma unroll 1
     for (int at = lane_; at < (end - first) * g.ranks; at += 32) {
       const int token = first + at / g.ranks;
@@ -131,9 +146,20 @@ class Stager {
           reinterpret_cast<std::uint32_t*>(out_at(g, peer, g.layout.staged_word(bank_, token))),
           window::tag_of(epoch_));
     }
+    const std::uint32_t told = lanes_with(whole);
+    if (told != 0) fence_system();  // After what others have staged of it before they counted.
+#pragma unroll 1
+    for (std::uint32_t left = told; left != 0; left &= left - 1) {
+      const int at = parts_.part_of(first) + __ffs(static_cast<int>(left)) - 1;
+      if (lane_ >= g.ranks || ((suspects_ >> lane_) & 1U) != 0 || is_far(g, lane_)) continue;
+      store_relaxed(
+          reinterpret_cast<std::uint32_t*>(out_at(g, lane_, g.layout.staged_part(bank_, at))),
+          window::tag_of(epoch_));
+    }
     __syncwarp();
     if (lane_ == 0) {
-      count_sent(g, protocol::CellKind::dispatch, epoch_, &desk_.dispatch_notes->sent, 1, parts_);
+      count_sent(g, protocol::CellKind::dispatch, epoch_, &desk_.dispatch_notes->sent, 1,
+                 sent_parts_);
     }
   }
 
@@ -276,7 +302,8 @@ class Stager {
   RowCopier& copier_;
   std::uint32_t suspects_;
   std::uint64_t epoch_;
-  std::uint32_t parts_;
+  std::uint32_t sent_parts_;
+  window::StagedParts parts_;
   int bank_;
   int lane_;
   Queue queue_;

@@ -11,10 +11,6 @@
 namespace sluice::test {
 namespace {
 
-constexpr std::array kRowTypes{DType::bf16, DType::f16, DType::f32};
-constexpr std::array kContents{Content::ordinary, Content::zeros, Content::subnormal, Content::bits,
-                               Content::specials};
-
 class Convert : public KernelSetTest {};
 
 /// All 65,536 codes of a 16-bit format in one row.

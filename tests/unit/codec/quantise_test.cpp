@@ -14,11 +14,8 @@
 namespace sluice::test {
 namespace {
 
-constexpr std::array kRowTypes{DType::bf16, DType::f16, DType::f32};
 constexpr std::array kForms{ScaleForm::f32, ScaleForm::pow2, ScaleForm::ue8m0};
 constexpr std::array kGroups{32, 64, 128, 256};
-constexpr std::array kContents{Content::ordinary, Content::zeros, Content::subnormal, Content::bits,
-                               Content::specials};
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Encoded {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,8 +16,13 @@ inline std::size_t bytes_of(DType dtype) {
   return dtype == DType::f32 ? 4 : dtype == DType::e4m3 ? 1 : 2;
 }
 
+/// Of rows that are not encoded.
+inline constexpr std::array kRowTypes{DType::bf16, DType::f16, DType::f32};
+
 /// What a row is made of.
 enum class Content { ordinary, zeros, subnormal, bits, specials };
+inline constexpr std::array kContents{Content::ordinary, Content::zeros, Content::subnormal,
+                                      Content::bits, Content::specials};
 
 /// An element's bits in its own format.
 inline std::uint32_t random_element(RandomBits& random, DType dtype, Content content) {

@@ -11,10 +11,6 @@
 namespace sluice::test {
 namespace {
 
-constexpr std::array kRowTypes{DType::bf16, DType::f16, DType::f32};
-constexpr std::array kContents{Content::ordinary, Content::zeros, Content::subnormal, Content::bits,
-                               Content::specials};
-
 /// The bits of `value` rounded to `dtype`, by search.
 std::uint32_t reference_bits(float value, DType dtype) {
   static const SearchingEncoder bf16(kBf16);

@@ -46,6 +46,9 @@ std::vector<Region> regions_of(const PacketLayout& layout) {
         add(layout.answer(bank, slot), kPacketBytes);
         add(layout.row_weight(bank, slot), weights);
       }
+      for (int part = 0; shape.stages > 0 && part < kStagedParts; ++part) {
+        add(layout.staged_part(bank, part), sizeof(std::uint32_t));
+      }
       for (int slot = 0; slot < shape.tokens * shape.combine_rows_per_token; ++slot) {
         add(layout.combine_row(bank, slot), shape.combine_row_bytes);
       }
@@ -63,7 +66,7 @@ std::vector<Region> regions_of(const PacketLayout& layout) {
   return all;
 }
 
-std::vector<PacketShape> shapes() {
+std::vector<PacketShape> packet_shapes() {
   std::vector<PacketShape> all;
   for (const int ranks : {1, 2, 5}) {
     for (const int top_k : {1, 3, 32}) {
@@ -90,7 +93,7 @@ std::vector<PacketShape> shapes() {
 }
 
 TEST(PacketLayout, RegionsAreApartInsideAndAligned) {
-  for (const PacketShape& shape : shapes()) {
+  for (const PacketShape& shape : packet_shapes()) {
     const PacketLayout layout(shape);
     ASSERT_TRUE(layout.valid());
     std::vector<Region> regions = regions_of(layout);
@@ -124,6 +127,22 @@ TEST(PacketLayout, CellsHaveABitForEveryToken) {
   EXPECT_EQ(bit_packet(32), 2);
   EXPECT_EQ(bit_packet(127), 2);
   EXPECT_EQ(bit_packet(128), 3);
+}
+
+TEST(StagedPartsTest, EveryTokenIsInOneOfThem) {
+  for (const int tokens : {0, 1, 31, 32, 33, 64, 65, 1000, 4096, 4097, kMaxTokens}) {
+    const StagedParts parts(tokens);
+    EXPECT_EQ(parts.first(0), 0);
+    EXPECT_EQ(parts.first(kStagedParts), tokens);
+    for (int part = 0; part < kStagedParts; ++part) {
+      const int begin = parts.first(part);
+      const int end = parts.first(part + 1);
+      ASSERT_LE(begin, end);
+      if (begin == end) continue;
+      EXPECT_EQ(parts.part_of(begin), part) << tokens;
+      EXPECT_EQ(parts.part_of(end - 1), part) << tokens;
+    }
+  }
 }
 
 TEST(PacketLayout, ScalePacketsOfAUnit) {
