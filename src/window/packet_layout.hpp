@@ -51,7 +51,7 @@ inline constexpr std::uint32_t kStagingFlag = 1U << 31;
 
 /// Of as many parts of a call's tokens it is said that all of their rows are staged.
 inline constexpr int kStagedParts = 16;
-/// A part has the same power of two of tokens, but for the last one.
+/// A part has the same power of two of tokens, but for the last ones, which have fewer or none.
 class StagedParts {
  public:
   SLUICE_INLINE explicit constexpr StagedParts(int tokens) : tokens_(tokens) {

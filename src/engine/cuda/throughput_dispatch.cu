@@ -10,7 +10,7 @@
 namespace sluice::engine::cuda {
 namespace {
 
-/// All warps of one block of so many stage until nothing is left, and then pull.
+/// All warps of one block of so many stage until nothing is left, and then pull: not those of the block that numbers.
 constexpr int kStagersEach = 3;
 
 /// All of a dispatch, or a half of it.
@@ -73,7 +73,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   // Some stage until it is done: who only pulled would let others wait for its own rows. The others do so when their record is not
   // there. What the copy engine of a multiprocessor is asked for it brings in that order: beside warps that pull over links, one
   // that stages would wait for their rows. So its neighbours stage, too.
-  const bool stages_first = static_cast<int>(blockIdx.x) % kStagersEach == 1;
+  // Not the block that waits for cells: it would keep what its warps have taken.
+  const bool stages_first = static_cast<int>(blockIdx.x) % kStagersEach == 1 && !numbers;
   bool stages = a.halves.send && stager.open(stages_first);
   // A block that is alone stages before it waits for anybody's cell: others wait for its rows. So does, with other nodes, the one
   // that will wait for cells: these come from there when all rows are staged, also those that its warps may have taken.

@@ -147,7 +147,11 @@ class Stager {
           window::tag_of(epoch_));
     }
     const std::uint32_t told = lanes_with(whole);
-    if (told != 0) fence_system();  // After what others have staged of it before they counted.
+    if (told != 0) {
+      fence_system();  // After what others have staged of it before they counted.
+      __syncwarp();    // Any lane may have counted the last one, and any may say so.
+      fence_system();
+    }
 #pragma unroll 1
     for (std::uint32_t left = told; left != 0; left &= left - 1) {
       const int at = parts_.part_of(first) + __ffs(static_cast<int>(left)) - 1;
