@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "sluice/limits.hpp"
+
 namespace sluice::window {
 namespace {
 
