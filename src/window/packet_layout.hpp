@@ -21,7 +21,7 @@
 ///   landing       := dispatch_row[S]                          (of a rank of another node, for all of this one)
 /// Behind it, where nodes are added up: SumLanes.
 /// S = slot_tokens, C = S, times K if `single` may be used, W = ceil(K / 3), L' = the most experts of
-/// a rank, P: see cell_packets(). Bs = S' = 0 in latency mode, else B and S, and then there are no dispatch_rows in
+/// a rank, P: see cell_packets(). Bs = S' = 0 in latency mode, and no parts, else B and S, and then there are no dispatch_rows in
 /// lanes. Slots are numbered by tokens: of the source in dispatch, of home in
 /// combine. So a record's place needs nothing but its token, and a cell says which tokens come.
 ///

@@ -88,7 +88,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 #pragma unroll 1
     for (;;) {
       if (pulls && !(stages && stages_first) && puller.look() && puller.is_ready()) {
-        stager.put_aside();
         puller.pull();
       } else if (stages) {
         stages = stager.stage_next();

@@ -64,7 +64,8 @@ class Stager {
         queue_(&desk.dispatch_notes->next[DispatchNotes::kBatches], seat.lane),
         batches_(batches) {}
 
-  /// Whether there is something to stage. holds: this warp has its next batch at hand while it does other things.
+  /// Whether there is something to stage. holds: this warp has its next batch at hand, and asks for its pieces ahead; so it
+  /// stages until nothing is left before anybody else uses the copier.
   __device__ __forceinline__ bool open(bool holds) {
     if (!stages(a_, desk_, Encoder::kGiven)) return false;
     holds_ = holds;
@@ -95,14 +96,6 @@ class Stager {
     if (a_.cached && desk_.host_targets != nullptr) note_targets(first, end);
     tell(first, end);
     return !holds_ || next_ >= 0;
-  }
-
-  /// Before others use the copier: what was asked for ahead is waited for, and forgotten.
-  __device__ __forceinline__ void put_aside() {
-    if constexpr (Encoder::kQuantises) {
-#pragma unroll 1
-      for (; asked_ != 0; --asked_) (void)copier_.take(asked_);
-    }
   }
 
  private:

@@ -16,7 +16,7 @@
 namespace sluice::routing {
 namespace {
 
-struct PlanCase {
+struct Case {
   RowPlacement placement;
   int experts = 0;
   int top_k = 0;
@@ -35,7 +35,7 @@ struct Planned {
   std::int64_t overflow = 0;
 };
 
-Planned planned(const PlanCase& one) {
+Planned planned(const Case& one) {
   Planned out;
   const auto experts = static_cast<std::size_t>(one.experts);
   out.counts.resize(experts, -9);
@@ -56,7 +56,7 @@ Planned planned(const PlanCase& one) {
   return out;
 }
 
-Planned brute_force(const PlanCase& one) {
+Planned brute_force(const Case& one) {
   Planned out;
   const Layout layout = one.placement.layout;
   // Distinct (expert, record), which is the order of rows in the expert layouts.
@@ -120,11 +120,11 @@ Planned brute_force(const PlanCase& one) {
   return out;
 }
 
-PlanCase draw_plan_case(std::mt19937& random, Layout layout) {
+Case draw_case(std::mt19937& random, Layout layout) {
   const auto below = [&](int bound) {
     return static_cast<int>(random() % static_cast<unsigned>(bound));
   };
-  PlanCase one;
+  Case one;
   one.experts = below(7);
   one.top_k = 1 + below(6);
   one.records = below(20);
@@ -144,7 +144,7 @@ TEST_P(RowPlanTest, MatchesTheBruteForce) {
   std::mt19937 random(11);
   int overflowed = 0;
   for (int i = 0; i < 4000; ++i) {
-    const PlanCase one = draw_plan_case(random, GetParam());
+    const Case one = draw_case(random, GetParam());
     const Planned seen = planned(one);
     const Planned expected = brute_force(one);
     overflowed += expected.overflow > 0 ? 1 : 0;
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, RowPlanTest,
                          [](const auto& one) { return std::string(to_string(one.param)); });
 
 TEST(RowPlanByHand, DuplicatesAlignmentAndCapacity) {
-  PlanCase one;
+  Case one;
   one.experts = 2;
   one.top_k = 3;
   one.records = 3;

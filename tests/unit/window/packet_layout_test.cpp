@@ -68,7 +68,7 @@ std::vector<Region> regions_of(const PacketLayout& layout) {
   return all;
 }
 
-std::vector<PacketShape> packet_shapes() {
+std::vector<PacketShape> shapes() {
   std::vector<PacketShape> all;
   for (const int ranks : {1, 2, 5}) {
     for (const int top_k : {1, 3, 32}) {
@@ -95,7 +95,7 @@ std::vector<PacketShape> packet_shapes() {
 }
 
 TEST(PacketLayout, RegionsAreApartInsideAndAligned) {
-  for (const PacketShape& shape : packet_shapes()) {
+  for (const PacketShape& shape : shapes()) {
     const PacketLayout layout(shape);
     ASSERT_TRUE(layout.valid());
     std::vector<Region> regions = regions_of(layout);

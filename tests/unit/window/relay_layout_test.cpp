@@ -13,19 +13,19 @@
 namespace sluice::window {
 namespace {
 
-struct RelayRegion {
+struct Region {
   std::size_t begin;
   std::size_t bytes;
 };
 
-struct RelayCase {
+struct Case {
   WindowLayout window;
   routing::NodeMap nodes;
   int group_rows;
 };
 
-std::vector<RelayCase> relay_cases() {
-  std::vector<RelayCase> all;
+std::vector<Case> cases() {
+  std::vector<Case> all;
   for (const std::vector<int>& sizes : {std::vector<int>{2, 2}, {3, 1}, {1, 1, 2}}) {
     for (const bool throughput : {false, true}) {
       for (const int group_rows : {1, 3, 64}) {
@@ -47,9 +47,9 @@ std::vector<RelayCase> relay_cases() {
   return all;
 }
 
-std::vector<RelayRegion> relay_regions_of(const RelayCase& c, const RelayLayout& layout, int rank) {
+std::vector<Region> regions_of(const Case& c, const RelayLayout& layout, int rank) {
   const WindowShape& shape = c.window.shape();
-  std::vector<RelayRegion> all;
+  std::vector<Region> all;
   const auto add = [&](std::size_t begin, std::size_t bytes) { all.push_back({begin, bytes}); };
   const std::size_t tokens = static_cast<std::size_t>(shape.tokens);
   const std::size_t masks = static_cast<std::size_t>(c.window.combine_slots()) * 4;
@@ -127,12 +127,12 @@ std::vector<RelayRegion> relay_regions_of(const RelayCase& c, const RelayLayout&
 }
 
 TEST(RelayLayout, RegionsDoNotOverlap) {
-  for (const RelayCase& c : relay_cases()) {
+  for (const Case& c : cases()) {
     for (int rank = 0; rank < c.nodes.ranks(); ++rank) {
       const RelayLayout layout(c.window, c.nodes, rank, c.group_rows);
-      std::vector<RelayRegion> regions = relay_regions_of(c, layout, rank);
+      std::vector<Region> regions = regions_of(c, layout, rank);
       std::sort(regions.begin(), regions.end(),
-                [](const RelayRegion& a, const RelayRegion& b) { return a.begin < b.begin; });
+                [](const Region& a, const Region& b) { return a.begin < b.begin; });
       EXPECT_GE(regions.front().begin, c.window.bytes());
       for (std::size_t i = 1; i < regions.size(); ++i) {
         ASSERT_LE(regions[i - 1].begin + regions[i - 1].bytes, regions[i].begin) << i;
@@ -145,7 +145,7 @@ TEST(RelayLayout, RegionsDoNotOverlap) {
 // What one rank sends, its receiver takes apart; no two messages have one slot.
 TEST(RelayLayout, SlotsTellWhatTheyAre) {
   using What = RelaySlot::What;
-  for (const RelayCase& c : relay_cases()) {
+  for (const Case& c : cases()) {
     for (int rank = 0; rank < c.nodes.ranks(); ++rank) {
       const RelayLayout layout(c.window, c.nodes, rank, c.group_rows);
       EXPECT_TRUE(layout.valid());

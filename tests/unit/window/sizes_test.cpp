@@ -26,14 +26,14 @@ std::map<std::string, std::size_t> account(const Shape& shape, int ranks,
   return entries;
 }
 
-struct SizesCase {
+struct Case {
   const char* name;
   Shape shape;
   CommunicatorOptions options;
 };
 
-std::vector<SizesCase> sizes_cases() {
-  std::vector<SizesCase> all;
+std::vector<Case> cases() {
+  std::vector<Case> all;
   all.push_back({"latency", Shape{8, 4, 256, 64}, {}});
   all.back().options.mode = Mode::latency;
   all.push_back({"latency, fewer slots", Shape{8, 4, 256, 1000}, {}});
@@ -50,7 +50,7 @@ std::vector<SizesCase> sizes_cases() {
 }
 
 TEST(Sizes, AddUp) {
-  for (const SizesCase& one : sizes_cases()) {
+  for (const Case& one : cases()) {
     std::map<std::string, std::size_t> entries = account(one.shape, 3, one.options);
     std::size_t sum = entries["page rounding"];
     for (const char* part : {"signals", "dispatch metadata", "dispatch slots", "combine metadata",
@@ -68,23 +68,19 @@ TEST(Sizes, AddUp) {
 // for all peers (B stages in latency mode, d in throughput mode); combine is pushed to homes in
 // latency mode and staged for each in throughput mode. Experts 8 over 3 ranks is max L = 3.
 TEST(Sizes, AreTheFormulas) {
-  std::map<std::string, std::size_t> latency =
-      account(sizes_cases()[0].shape, 3, sizes_cases()[0].options);
+  std::map<std::string, std::size_t> latency = account(cases()[0].shape, 3, cases()[0].options);
   EXPECT_EQ(latency["dispatch slots"], 0U);
   EXPECT_EQ(latency["dispatch staging"], 5U * 64 * 512);
   EXPECT_EQ(latency["combine slots"], 5U * 3 * 64 * 512);
   EXPECT_EQ(latency["combine staging"], 0U);
-  std::map<std::string, std::size_t> slots =
-      account(sizes_cases()[1].shape, 3, sizes_cases()[1].options);
+  std::map<std::string, std::size_t> slots = account(cases()[1].shape, 3, cases()[1].options);
   EXPECT_EQ(slots["dispatch staging"], 5U * 40 * 512);
   EXPECT_EQ(slots["combine slots"], 5U * 3 * 40 * 512);
   // fp8: 240 bytes and 2 scales are 248, in 256; bf16 back home 480, in 512; min(3, max L 3).
-  std::map<std::string, std::size_t> single =
-      account(sizes_cases()[2].shape, 3, sizes_cases()[2].options);
+  std::map<std::string, std::size_t> single = account(cases()[2].shape, 3, cases()[2].options);
   EXPECT_EQ(single["dispatch staging"], 5U * 64 * 256);
   EXPECT_EQ(single["combine slots"], 5U * 3 * 64 * 3 * 512);
-  std::map<std::string, std::size_t> throughput =
-      account(sizes_cases()[3].shape, 3, sizes_cases()[3].options);
+  std::map<std::string, std::size_t> throughput = account(cases()[3].shape, 3, cases()[3].options);
   EXPECT_EQ(throughput["dispatch slots"], 0U);
   EXPECT_EQ(throughput["combine slots"], 0U);
   EXPECT_EQ(throughput["dispatch staging"], 3U * 300 * 512);

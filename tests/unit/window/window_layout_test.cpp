@@ -15,13 +15,13 @@
 namespace sluice::window {
 namespace {
 
-struct NamedRegion {
+struct Region {
   std::size_t begin;
   std::size_t bytes;
   std::string name;
 };
 
-std::vector<WindowShape> window_shapes() {
+std::vector<WindowShape> shapes() {
   std::vector<WindowShape> all;
   for (const int ranks : {1, 2, 5}) {
     for (const int top_k : {1, 3, 32}) {
@@ -68,7 +68,7 @@ class Regions {
     for (int peer = 0; peer < shape.ranks; ++peer) add_lane(peer);
     add_staging();
   }
-  std::vector<NamedRegion>& all() { return regions_; }
+  std::vector<Region>& all() { return regions_; }
 
  private:
   void add(std::size_t begin, std::size_t bytes, const char* name, int a, int b, int c) {
@@ -127,14 +127,14 @@ class Regions {
 
   WindowShape shape_;
   WindowLayout layout_;
-  std::vector<NamedRegion> regions_;
+  std::vector<Region> regions_;
 };
 
 TEST(WindowLayout, RegionsNeitherOverlapNorLeaveTheWindow) {
-  for (const WindowShape& shape : window_shapes()) {
-    std::vector<NamedRegion> regions = std::move(Regions(shape).all());
+  for (const WindowShape& shape : shapes()) {
+    std::vector<Region> regions = std::move(Regions(shape).all());
     std::sort(regions.begin(), regions.end(),
-              [](const NamedRegion& a, const NamedRegion& b) { return a.begin < b.begin; });
+              [](const Region& a, const Region& b) { return a.begin < b.begin; });
     for (std::size_t i = 1; i < regions.size(); ++i) {
       ASSERT_LE(regions[i - 1].begin + regions[i - 1].bytes, regions[i].begin)
           << text_of(shape) << ": " << regions[i - 1].name << " and " << regions[i].name;
@@ -147,7 +147,7 @@ TEST(WindowLayout, RegionsNeitherOverlapNorLeaveTheWindow) {
 
 // A peer writes into its own lane only: everything of peer j lies between lane j and lane j + 1.
 TEST(WindowLayout, LanesAreApart) {
-  for (const WindowShape& shape : window_shapes()) {
+  for (const WindowShape& shape : shapes()) {
     const WindowLayout layout(shape);
     for (int peer = 0; peer < shape.ranks; ++peer) {
       const std::size_t end = layout.lane(peer + 1);
@@ -163,7 +163,7 @@ TEST(WindowLayout, LanesAreApart) {
 }
 
 TEST(WindowLayout, AlignmentOfWhatIsAccessed) {
-  for (const WindowShape& shape : window_shapes()) {
+  for (const WindowShape& shape : shapes()) {
     const WindowLayout layout(shape);
     for (int peer = 0; peer < shape.ranks; ++peer) {
       for (int bank = 0; bank < shape.banks; ++bank) {
@@ -186,7 +186,7 @@ TEST(WindowLayout, AlignmentOfWhatIsAccessed) {
 // Pushed: B x R x S records per kind, x rows per token for combine. Staged: Sd x S dispatch rows
 // and Sc x R x S combine rows. Rows rounded up to their alignment.
 TEST(WindowLayout, SizesAreTheFormulas) {
-  for (const WindowShape& shape : window_shapes()) {
+  for (const WindowShape& shape : shapes()) {
     const WindowLayout layout(shape);
     const auto number = [](int value) { return static_cast<std::size_t>(value); };
     const std::size_t slots = number(shape.banks) * number(shape.ranks) * number(shape.tokens);
@@ -223,7 +223,7 @@ TEST(HandleLayout, ArraysNeitherOverlapNorLeaveTheHandle) {
           const auto k = static_cast<std::size_t>(top_k);
           const auto l = static_cast<std::size_t>(experts);
           const auto t = static_cast<std::size_t>(tokens);
-          std::vector<NamedRegion> regions = {
+          std::vector<Region> regions = {
               {0, sizeof(HandleHeader), "header"},
               {layout.topk_ids, 4 * t * k, "topk_ids"},
               {layout.topk_weights, 4 * t * k, "topk_weights"},
@@ -236,7 +236,7 @@ TEST(HandleLayout, ArraysNeitherOverlapNorLeaveTheHandle) {
               {layout.local_ids, 4 * n * k, "local_ids"},
               {layout.local_weights, 4 * n * k, "local_weights"},
               {layout.route_rows, 4 * n * k, "route_rows"}};
-          std::sort(regions.begin(), regions.end(), [](const NamedRegion& a, const NamedRegion& b) {
+          std::sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) {
             return a.begin != b.begin ? a.begin < b.begin : a.bytes < b.bytes;
           });
           for (std::size_t i = 0; i < regions.size(); ++i) {
