@@ -86,6 +86,13 @@ __device__ __forceinline__ void tell(const Geometry& g, protocol::Kind kind, std
   if (lane >= g.ranks || lane == g.rank || ((suspects >> lane) & 1U) != 0) return;
   store_release(reinterpret_cast<std::uint64_t*>(out_at(g, lane, g.layout.told(kind))), received);
 }
+/// The same of what this thread has a fence_system() behind.
+__device__ __forceinline__ void tell_fenced(const Geometry& g, protocol::Kind kind,
+                                            std::uint64_t received, std::uint32_t suspects,
+                                            int lane) {
+  if (lane >= g.ranks || lane == g.rank || ((suspects >> lane) & 1U) != 0) return;
+  store_relaxed(reinterpret_cast<std::uint64_t*>(out_at(g, lane, g.layout.told(kind))), received);
+}
 
 /// Tells the progress thread that what the operation sends to other nodes is there, once the last block
 /// says so. By whole blocks, each after its stores.

@@ -90,6 +90,23 @@ __device__ __forceinline__ void fence_system() {
   asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
+/// The same among this GPU's threads. What of it goes on to peers, by a fence_system() of who has seen it, is ordered for them, too.
+__device__ __forceinline__ void fence_device() {
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+/// Adds one, and says what was there: with a fence_device() before and behind.
+__device__ __forceinline__ std::uint32_t count_up(std::uint32_t* at) {
+  std::uint32_t before = 0;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(at) : "memory");
+  return before;
+}
+/// Of a word that this GPU alone writes.
+__device__ __forceinline__ std::uint32_t load_acquire_device(const std::uint32_t* at) {
+  std::uint32_t value = 0;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+
 __device__ __forceinline__ std::uint32_t load_acquire(const std::uint32_t* at) {
   std::uint32_t value = 0;
   asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
@@ -286,9 +303,11 @@ __device__ __forceinline__ void order_copies() {
   asm volatile("fence.proxy.async;" ::: "memory");
 #endif
 }
-/// The same, before a kernel's first.
+/// Orders ordinary accesses to shared memory before the copies of this kernel. What other kernels wrote comes before them anyhow.
 __device__ __forceinline__ void begin_copies() {
-  order_copies();
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
 }
 
 /// On which this thread runs.

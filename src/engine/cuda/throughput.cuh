@@ -55,16 +55,14 @@ __device__ __forceinline__ bool is_last(std::uint32_t* done) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
-    fence_system();  // Pairs with that of the last block, by way of the counter.
-    const unsigned before = atomicAdd(done, 1U);
+    const std::uint32_t before = count_up(done);  // Pairs with that of the last block.
     last = before + 1 == gridDim.x;
-    if (last) {
-      *done = 0;
-      fence_system();
-    }
+    if (last) *done = 0;
     if (mutant(KernelMutant::published_by_the_first)) last = before == 0;
   }
   __syncthreads();
+  // Of the first warp what it stores afterwards comes after what all have done, for peers, too.
+  if (last && threadIdx.x < 32) fence_system();
   return last;
 }
 
@@ -128,10 +126,11 @@ struct Arrival {
 };
 
 /// Of a rank's cell: whether it is of this operation, and what it says.
+template <bool kAcquire = false>
 __device__ __forceinline__ bool read_cell(const std::byte* at, std::uint32_t tag,
                                           std::uint32_t signature, Arrival& arrival) {
-  const uint4 packet = load_packet(at);  // Pairs with publish() of the peer.
-  const uint4 rows = load_packet(at + window::kFormPacket * window::kPacketBytes);
+  const uint4 packet = load_packet_as<kAcquire>(at);  // Pairs with publish() of the peer.
+  const uint4 rows = load_packet_as<kAcquire>(at + window::kFormPacket * window::kPacketBytes);
   const bool come = packet.x == tag && rows.x == tag;
   if (!come && !mutant(KernelMutant::any_arrival_taken)) return false;
   arrival.refused = (packet.y & cell_word::kRefused) != 0;
@@ -161,16 +160,15 @@ __device__ __forceinline__ Arrival await_arrivals(const Geometry& g, protocol::C
     std::uint64_t began = 0;
     Patience patience(g, timeout_ns, began);
     WaitClock wait;
-    bool come = read_cell(at, tag, signature, arrival);
+    bool come = read_cell<true>(at, tag, signature, arrival);
     while (!come && waits && !arrival.missing) {
       arrival.missing = patience.spent(lane);
       wait.poll();
-      come = read_cell(at, tag, signature, arrival);
+      come = read_cell<true>(at, tag, signature, arrival);
     }
     arrival.missing = !come;
     count_wait(g, lane, wait.ns());
   }
-  fence_system();
   __syncwarp();
   return arrival;
 }
@@ -227,7 +225,9 @@ __device__ __forceinline__ void await_readers(const Geometry& g, protocol::Kind 
     Patience patience(g, timeout_ns, began);
     while (load_relaxed(at) < epoch && !gave_up) gave_up = patience.spent(lane);
   }
-  accuse(g, suspects | lanes_with(gave_up), lane);
+  const std::uint32_t accused = suspects | lanes_with(gave_up);
+  if (accused == 0) return;
+  accuse(g, accused, lane);
   fence_system();
 }
 

@@ -442,7 +442,7 @@ __device__ __forceinline__ void end_receive(const CombineArgs& a, const Desk& de
     }
     if (lane == 0) accusers = accused;
     // At once, since they wait for it: nothing is read of them after this, unless all is summed again.
-    if (accused == 0) tell(g, protocol::Kind::combine, epoch, block.suspects, lane);
+    if (accused == 0) tell_fenced(g, protocol::Kind::combine, epoch, block.suspects, lane);
     if (lane < g.ranks) count_wait(g, lane, notes.waited_ns[lane]);
   }
   __syncthreads();

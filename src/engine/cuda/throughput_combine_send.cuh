@@ -377,21 +377,37 @@ class Sender {
         if (is_sent(c_, record)) send_row_weights<Traits>(c_, record, lane_);
       }
     }
-    __syncwarp();
-    fence_system();  // y, of kernels before this one, comes before the answers, and the weights do.
-    const int index = first + lane_;
-    if (lane_ >= count) return;
+    constexpr int kAtOnce = 8;  // routes
+    const int index = first + min(lane_, count - 1);
     Record record;
-    record.home = c_.handle.record_rank()[index];
-    record.token = c_.handle.record_token()[index];
+    record.home = load_now(c_.handle.record_rank() + index);
+    record.token = load_now(c_.handle.record_token() + index);
     Answer answer{};
-    for (int k = 0; k < g.top_k; ++k) {
-      const int row = min(c_.handle.route_rows()[index * g.top_k + k], c_.a.y_last_row);
-      if (row < 0) continue;
-      answer.routes |= 1U << k;
-      answer.rows = static_cast<std::uint32_t>(row);  // The same of all.
+#pragma unroll 1
+    for (int from = 0; from < g.top_k; from += kAtOnce) {
+      int rows[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        rows[i] = Handle::kRowAbsent;
+        if (from + i < g.top_k) {
+          rows[i] = load_now(c_.handle.route_rows() + index * g.top_k + from + i);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int row = min(rows[i], c_.a.y_last_row);
+        if (row < 0) continue;
+        answer.routes |= 1U << (from + i);
+        answer.rows = static_cast<std::uint32_t>(row);  // The same of all.
+      }
     }
-    if (is_sent(c_, record)) answer.store<Traits>(c_, record.home, record.token);
+    // y, of kernels before this one, comes before all answers of this warp, and the weights before those that say so.
+    if (!fenced_ || c_.a.row_weights != nullptr) {
+      __syncwarp();
+      fence_system();
+      fenced_ = true;
+    }
+    if (lane_ < count && is_sent(c_, record)) answer.store<Traits>(c_, record.home, record.token);
   }
 
   const Combine& c_;
@@ -403,6 +419,7 @@ class Sender {
   bool by_ring_;
   bool in_place_;
   bool copies_;
+  bool fenced_ = false;  // Answers in place.
   int lane_;
   Queue queue_;
   int first_ = 0;

@@ -181,7 +181,7 @@ class Puller {
   }
   /// By a vote: the lanes look one after the other. Pairs with number_rows_for_all().
   __device__ __forceinline__ bool is_numbered() const {
-    return __all_sync(~0U, load_acquire(&notes_.numbered) != 0);
+    return __all_sync(~0U, load_acquire_device(&notes_.numbered) != 0);
   }
   /// The rows are numbered.
   __device__ __forceinline__ void begin() {
@@ -353,7 +353,7 @@ __device__ __forceinline__ void end_receive(const Receipt& r, const Desk& desk, 
     const bool accused = given && seat.lane != g.rank && is_accused(g, seat.lane);
     lost = lanes_with(given && (missing || accused));
     // At once, since they wait for it: nothing is read of them after this, unless something has to be mended.
-    if (lost == 0) tell(g, protocol::Kind::dispatch, epoch, note.block.suspects, seat.lane);
+    if (lost == 0) tell_fenced(g, protocol::Kind::dispatch, epoch, note.block.suspects, seat.lane);
     note.signature = r.signature;  // For mend_pulled().
     if (seat.lane < g.ranks) count_wait(g, seat.lane, notes.waited_ns[seat.lane]);
   }

@@ -168,13 +168,20 @@ class Routing {
         words[i] = tag_;
         if (first + i < share) words[i] = load_relaxed(at + std::int64_t{i} * slice_.rows);
       }
+      // Those that lack are asked for together: one after the other would take as many ways to memory.
+      bool lacks = true;
+#pragma unroll 1
+      while (lacks) {
+        lacks = false;
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        while (static_cast<std::uint32_t>(words[i]) != tag_) {
+        for (int i = 0; i < kAtOnce; ++i) {
+          if (static_cast<std::uint32_t>(words[i]) == tag_) continue;
           words[i] = load_relaxed(at + std::int64_t{i} * slice_.rows);
+          lacks = true;
         }
-        count += static_cast<int>(words[i] >> 32);
       }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) count += static_cast<int>(words[i] >> 32);
     }
     if (mutant(KernelMutant::blocks_before_forgotten) && share < shares_.count &&
         row < g_.experts) {

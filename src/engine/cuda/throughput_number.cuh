@@ -106,8 +106,16 @@ __device__ __forceinline__ void number_rows_for_all(const Receipt& r, const Desk
   const int lane = seat.lane;
   const bool writes = !a.cached && a.handle != nullptr;
   Arrivals& arrivals = *desk.arrivals;
-  if (seat.warp == kBooksWarp) begin_header(a, writes, lane);
+  // Where rows lie by source it is enough to know how many there are; what is counted besides is for the caller.
+  const bool by_source = a.cached || r.layout == Layout::rank_major;
+  // Pairs with Puller::is_numbered(). By a thread that has seen all that the others have written.
+  const auto say_so = [&] {
+    fence_device();
+    store_relaxed(&desk.dispatch_notes->numbered, 1U);
+  };
   if (seat.warp == 0) {
+    const std::byte* const stage = lane < g.ranks ? desk.stages[lane] : nullptr;
+    const std::byte* const heap = lane < g.ranks ? desk.heaps[lane] : nullptr;
     Arrival arrival = await_arrivals(g, protocol::CellKind::dispatch, r.bank, r.tag, r.signature,
                                      shared.note.block, a.timeout_ns, lane);
     if (g.published != nullptr && !a.cached) await_counts(r, arrival, lane);
@@ -133,8 +141,8 @@ __device__ __forceinline__ void number_rows_for_all(const Receipt& r, const Desk
       coming.records[lane] = arrival.records;
       arrivals.tokens[lane] = ((given >> lane) & 1U) != 0 ? arrival.tokens : 0;
       arrivals.records[lane + 1] = end;
-      arrivals.rows[lane] = staged ? desk.stages[lane] + g.layout.staged_offset(r.bank, 0)
-                                   : desk.heaps[lane] + arrival.rows.offset;
+      arrivals.rows[lane] =
+          staged ? stage + g.layout.staged_offset(r.bank, 0) : heap + arrival.rows.offset;
       arrivals.stride[lane] =
           staged ? static_cast<std::int64_t>(g.layout.staged_row_stride()) : arrival.rows.stride;
     }
@@ -143,6 +151,10 @@ __device__ __forceinline__ void number_rows_for_all(const Receipt& r, const Desk
       arrivals.given = drop ? 0 : given;
       arrivals.staging = staging;
       arrivals.staged_rows = staged_rows;
+    }
+    __syncwarp();
+    if (lane == 0) {
+      if (by_source) say_so();
       shared.overflow_rows = 0;
       shared.rows = 0;
       shared.bad_routes = atomicExch(desk.bad_routes, 0U);
@@ -154,15 +166,9 @@ __device__ __forceinline__ void number_rows_for_all(const Receipt& r, const Desk
     }
   }
   __syncthreads();
-  const auto say_so = [&] {
-    if (threadIdx.x != 32) return;
-    fence_system();  // Of what all have written. Pairs with Puller::is_numbered().
-    store_release(&desk.dispatch_notes->numbered, 1U);
-  };
-  // Where rows lie by source it is enough to know how many there are; what is counted besides is for the caller.
-  const bool by_source = a.cached || r.layout == Layout::rank_major;
-  if (by_source) say_so();
   recorder.mark(Phase::wait);
+  // Not before the others know: the report may lie in the host's memory, for which a fence would wait.
+  if (by_source && seat.warp == kBooksWarp) begin_header(a, writes, lane);
   if (!a.cached && !drop) {
     number_experts(r, desk, arrivals.given, shared);
   } else if (writes) {
@@ -170,7 +176,11 @@ __device__ __forceinline__ void number_rows_for_all(const Receipt& r, const Desk
   }
   if (a.cached && !drop) count_cached_rows(&a);
   __syncthreads();
-  if (!by_source) say_so();
+  if (!by_source) {
+    if (threadIdx.x == 32) say_so();
+    if (seat.warp == kBooksWarp) begin_header(a, writes, lane);
+    __syncthreads();
+  }
   // No other block needs that before the last one ends.
   if (seat.warp == 0) {
     finish_header<false>(r, shared, drop, shared.note.block.received.epoch + 1, lane);

@@ -16,33 +16,44 @@ struct Slice {
   std::int32_t* before;    // [E + R]: of the tokens before
   std::uint32_t* experts;  // [E][words], bit t: token t has a route to the expert
   std::uint32_t* ranks;    // [R][words], right behind
-  int rows;                // E + R
+  std::uint16_t* firsts;  // [E + R][words]: how many tokens of the slice are in a row before a word
+  int rows;               // E + R
   int words;
 
+  static constexpr int kWordBytes = sizeof(std::uint32_t) + sizeof(std::uint16_t);
   static __host__ __device__ int words_for(int rows) {
-    const int words = kBytes / 4 / rows - 1;
+    const int words = (kBytes / rows - 4) / kWordBytes;
     return words < 1 ? 1 : (words > kWordsMax ? kWordsMax : words);
   }
   static __host__ __device__ int bytes(int experts, int ranks) {
-    return (experts + ranks) * (words_for(experts + ranks) + 1) * 4;
+    const int rows = experts + ranks;
+    return rows * (4 + words_for(rows) * kWordBytes);
   }
   /// Of `most` tokens, or fewer.
   __device__ __forceinline__ Slice(std::byte* memory, const Geometry& g, int most)
       : before(reinterpret_cast<std::int32_t*>(memory)),
         experts(reinterpret_cast<std::uint32_t*>(before + g.experts + g.ranks)),
         ranks(nullptr),
+        firsts(nullptr),
         rows(g.experts + g.ranks),
         words(min(words_for(rows), max((most + 31) / 32, 1))) {
     ranks = experts + g.experts * words;
+    firsts = reinterpret_cast<std::uint16_t*>(experts + rows * words);
   }
   __device__ __forceinline__ int tokens() const { return 32 * words; }
 
+  /// What is in `row`, an expert or, behind those, a rank, of a word's tokens.
+  __device__ __forceinline__ std::uint32_t word(int row, int number) const {
+    return experts[row * words + number];
+  }
   /// Tokens of the slice before `token` that are in a row.
-  __device__ __forceinline__ int position(const std::uint32_t* row, int token) const {
-    int count = __popc(row[token / 32] & ((1U << (token % 32)) - 1U));
-#pragma unroll 1
-    for (int word = 0; word < token / 32; ++word) count += __popc(row[word]);
-    return count;
+  __device__ __forceinline__ int position(int row, int token) const {
+    return firsts[row * words + token / 32] +
+           __popc(word(row, token / 32) & ((1U << (token % 32)) - 1U));
+  }
+  /// All of them.
+  __device__ __forceinline__ int count(int row) const {
+    return firsts[row * words + words - 1] + __popc(word(row, words - 1));
   }
 };
 
@@ -53,7 +64,7 @@ struct GivenRoute {
 };
 
 /// Routes that a thread asks for before it looks at the first.
-inline constexpr int kRoutesAtOnce = 4;
+inline constexpr int kRoutesAtOnce = 6;
 
 /// Calls work(token, k, route) for all routes of `count` tokens, which load(token, k) loads. `work` is also called, with no route,
 /// where a warp has fewer than its neighbours. By a whole block.
@@ -103,6 +114,16 @@ __device__ __forceinline__ void note_slice(const Geometry& g, const Slice& slice
     atomicOr(&slice.ranks[owner_of(g, id).rank * slice.words + token / 32], bit);
   });
   __syncthreads();
+#pragma unroll 1
+  for (int row = static_cast<int>(threadIdx.x); row < slice.rows; row += kBlockThreads) {
+    int count = 0;
+#pragma unroll 4
+    for (int word = 0; word < slice.words; ++word) {
+      slice.firsts[row * slice.words + word] = static_cast<std::uint16_t>(count);
+      count += __popc(slice.word(row, word));
+    }
+  }
+  __syncthreads();
 }
 
 /// Adds the tokens of the slice to those before. By a whole block, which sees it afterwards.
@@ -110,12 +131,7 @@ __device__ __forceinline__ void pass_slice(const Slice& slice) {
   __syncthreads();
 #pragma unroll 1
   for (int row = static_cast<int>(threadIdx.x); row < slice.rows; row += kBlockThreads) {
-    int count = 0;
-#pragma unroll 1
-    for (int word = 0; word < slice.words; ++word) {
-      count += __popc(slice.experts[row * slice.words + word]);
-    }
-    slice.before[row] += count;
+    slice.before[row] += slice.count(row);
   }
   __syncthreads();
 }
@@ -156,23 +172,23 @@ __device__ __forceinline__ void send_slice(const DispatchArgs& a, const Desk& de
     if (id >= 0) {
       owner = owner_of(g, id);
       place = place_word::kHere |
-              static_cast<std::uint32_t>(slice.before[id] +
-                                         slice.position(slice.experts + id * slice.words, token));
+              static_cast<std::uint32_t>(slice.before[id] + slice.position(id, token));
       if (__ffs(static_cast<int>(same)) - 1 < lane) place |= place_word::kDuplicate;
     }
     const std::uint32_t slot = g.layout.route(bank, first + token, k);
     std::uint32_t targets = 0;
 #pragma unroll 1
     for (int peer = 0; peer < g.ranks; ++peer) {
-      const std::uint32_t* const row = slice.ranks + peer * slice.words;
-      targets |= ((row[token / 32] >> (token % 32)) & 1U) << peer;
+      const int row = g.experts + peer;
+      const bool goes = ((slice.word(row, token / 32) >> (token % 32)) & 1U) != 0;
+      if (goes) targets |= 1U << peer;
       if (((skipped >> peer) & 1U) != 0) continue;
-      if (((row[token / 32] >> (token % 32)) & 1U) == 0) {
+      if (!goes) {
         if (k == 0) store_packet(out_at(g, peer, slot), make_uint4(tag, 0, place_word::kNone, 0));
         continue;
       }
       const bool here = owner.rank == peer;
-      const int record = slice.before[g.experts + peer] + slice.position(row, token);
+      const int record = slice.before[row] + slice.position(row, token);
       store_packet(out_at(g, peer, slot),
                    make_uint4(tag, here ? __float_as_uint(route.weight) : 0U, here ? place : 0U,
                               static_cast<std::uint32_t>(here ? owner.local : 0) |

@@ -48,6 +48,10 @@ inline uint4 load_packet(const void* at) {
 inline uint4 load_packet_acquire(const void* at) {
   return load_packet(at);
 }
+template <bool kAcquire>
+uint4 load_packet_as(const void* at) {
+  return load_packet(at);
+}
 
 inline std::uint64_t load_relaxed(const std::uint64_t* at) {
   gpu_simulator::poll();
@@ -72,6 +76,12 @@ inline void store_relaxed(std::uint32_t* at, std::uint32_t value) {
 inline void fence_system() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
+inline void fence_device() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+inline std::uint32_t count_up(std::uint32_t* at) {
+  return __atomic_fetch_add(at, 1U, __ATOMIC_ACQ_REL);
+}
 template <typename T>
 T load_acquire(const T* at) {
   gpu_simulator::poll();
@@ -79,6 +89,9 @@ T load_acquire(const T* at) {
   gpu_simulator::saw(at, value);
   gpu_simulator::linger(64);  // What was seen may be old.
   return value;
+}
+inline std::uint32_t load_acquire_device(const std::uint32_t* at) {
+  return load_acquire(at);
 }
 inline std::uint32_t glance(const std::uint32_t* at) {
   return __atomic_load_n(at, __ATOMIC_ACQUIRE);
