@@ -49,11 +49,11 @@ if(SLUICE_SANITIZE AND SLUICE_LLD AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_link_options(-fuse-ld=lld)
 endif()
 # For code that takes longer to compile than it ever runs: flags, and tests of single units. GCC saves
-# a third of its time at -O1; clang saves nothing there, but half at -O0, which sanitizers can afford.
+# a third of its time at -O1; clang saves nothing there, but half at -O0, which sanitizers and simulated GPUs can afford.
 set(SLUICE_COLD_OPTIONS)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
   set(SLUICE_COLD_OPTIONS -O1)
-  if(SLUICE_SANITIZE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  if((SLUICE_SANITIZE OR SLUICE_CUDA STREQUAL "SIMULATED") AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     set(SLUICE_COLD_OPTIONS -O0)
   endif()
 endif()

@@ -49,13 +49,13 @@ TEST(PathMatrix, TakesAGpuForEachRankInTurn) {
 }
 
 TEST(PathMatrix, SaysTheSameInJson) {
-  const nlohmann::json json = PathMatrix::of_sizes({2, 2}, Gpus{}).json();
-  EXPECT_EQ(json["ranks"][3]["node"], 1);
-  EXPECT_TRUE(json["ranks"][3]["gpu"].is_null());
-  EXPECT_EQ(json["matrix"][0][0]["kind"], "self");
-  EXPECT_EQ(json["matrix"][0][1]["kind"], "shared_memory");
-  EXPECT_EQ(json["matrix"][1][2]["kind"], "network");
-  EXPECT_EQ(json["matrix"][1][2]["rail_peer"], 3);
+  const nlohmann::json document = PathMatrix::of_sizes({2, 2}, Gpus{}).json();
+  EXPECT_EQ(document["ranks"][3]["node"], 1);
+  EXPECT_TRUE(document["ranks"][3]["gpu"].is_null());
+  EXPECT_EQ(document["matrix"][0][0]["kind"], "self");
+  EXPECT_EQ(document["matrix"][0][1]["kind"], "shared_memory");
+  EXPECT_EQ(document["matrix"][1][2]["kind"], "network");
+  EXPECT_EQ(document["matrix"][1][2]["rail_peer"], 3);
 }
 
 TEST(PathMatrix, EveryRankOfAWorldGetsTheSame) {
@@ -73,7 +73,7 @@ TEST(PathMatrix, EveryRankOfAWorldGetsTheSame) {
   }
   for (std::thread& thread : threads) thread.join();
   const nlohmann::json expected = PathMatrix::of_sizes({2, 1}, Gpus{}).json();
-  for (const nlohmann::json& json : seen) EXPECT_EQ(json, expected);
+  for (const nlohmann::json& one : seen) EXPECT_EQ(one, expected);
 }
 
 }  // namespace

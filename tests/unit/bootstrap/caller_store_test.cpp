@@ -26,8 +26,7 @@ using support::MapStore;
 using support::ScratchDirectory;
 using testing::for_each_rank;
 using testing::ForkedRanks;
-
-const WorldOptions kPatient{seconds(60)};
+using testing::kPatient;
 
 /// Threads as if they were on nodes of so many ranks.
 Result<World> join_on_nodes(const std::shared_ptr<Store>& store, int rank, int size, int node_size,

@@ -36,9 +36,8 @@ using bootstrap::ThreadGroup;
 using std::chrono::seconds;
 using testing::for_each_rank;
 using testing::ForkedRanks;
+using testing::kPatient;
 using testing::new_rendezvous;
-
-const WorldOptions kPatient{seconds(60)};
 
 Deadline in_a_minute() {
   return Deadline::after(seconds(60));

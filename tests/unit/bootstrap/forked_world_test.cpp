@@ -31,9 +31,8 @@ using base::Deadline;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::ForkedRanks;
+using testing::kPatient;
 using testing::new_rendezvous;
-
-const WorldOptions kPatient{seconds(60)};
 
 /// Memory that parent and children share beside the library: notes from child to parent.
 class Notes {

@@ -30,9 +30,8 @@ using bootstrap::ProcessGroup;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::for_each_rank;
+using testing::kPatient;
 using testing::new_rendezvous;
-
-const WorldOptions kPatient{seconds(60)};
 
 std::string free_tcp_rendezvous(const std::string& host) {
   store::Address address;

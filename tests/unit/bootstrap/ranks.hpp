@@ -12,9 +12,13 @@
 #include <thread>
 #include <vector>
 
+#include "sluice/world.hpp"
 #include "support/sanitizers.hpp"
 
 namespace sluice::testing {
+
+/// For ranks that wait for others on however busy a machine.
+inline const WorldOptions kPatient{std::chrono::seconds(60)};
 
 /// Runs body(rank) on a thread of its own for every rank, and waits for all of them.
 inline void for_each_rank(int size, const std::function<void(int)>& body) {

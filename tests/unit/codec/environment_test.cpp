@@ -12,7 +12,7 @@
 namespace sluice::test {
 namespace {
 
-constexpr int kElements = 1040;
+constexpr int kRowElements = 1040;
 
 /// What all kernels make of rows full of subnormals and halfway cases, as bytes.
 std::vector<std::byte> all_results(const codec::RowKernels& kernels) {
@@ -23,13 +23,13 @@ std::vector<std::byte> all_results(const codec::RowKernels& kernels) {
   RandomBits random(31);
   for (const Content content : {Content::subnormal, Content::ordinary}) {
     for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {
-      const Row first = Row::random(random, dtype, kElements, content);
-      const Row second = Row::random(random, dtype, kElements, content);
+      const Row first = Row::random(random, dtype, kRowElements, content);
+      const Row second = Row::random(random, dtype, kRowElements, content);
       for (const DType out_dtype : {DType::bf16, DType::f16, DType::f32}) {
-        Row converted(out_dtype, kElements, 0);
-        kernels.convert(first.data(), dtype, converted.data(), out_dtype, kElements);
+        Row converted(out_dtype, kRowElements, 0);
+        kernels.convert(first.data(), dtype, converted.data(), out_dtype, kRowElements);
         append(converted);
-        Row summed(out_dtype, kElements, 0);
+        Row summed(out_dtype, kRowElements, 0);
         const std::array terms{codec::SumTerm{first.data(), 0.3F},
                                codec::SumTerm{second.data(), 0.7F}};
         codec::SumArgs args;
@@ -38,15 +38,15 @@ std::vector<std::byte> all_results(const codec::RowKernels& kernels) {
         args.weighted = true;
         args.out = summed.data();
         args.out_dtype = out_dtype;
-        args.elements = kElements;
+        args.elements = kRowElements;
         kernels.sum(args);
         append(summed);
       }
       for (const ScaleForm form : {ScaleForm::f32, ScaleForm::pow2, ScaleForm::ue8m0}) {
         const Codec codec{CodecKind::fp8, form, 128};
-        Row codes(DType::e4m3, kElements, 0);
-        Row scales(DType::e4m3, static_cast<int>(codec::scale_bytes(codec, kElements)), 0);
-        kernels.quantise(first.data(), dtype, codec, kElements,
+        Row codes(DType::e4m3, kRowElements, 0);
+        Row scales(DType::e4m3, static_cast<int>(codec::scale_bytes(codec, kRowElements)), 0);
+        kernels.quantise(first.data(), dtype, codec, kRowElements,
                          reinterpret_cast<std::uint8_t*>(codes.data()), scales.data());
         append(codes);
         append(scales);

@@ -15,6 +15,7 @@
 #include "store/socket.hpp"
 #include "store/socket_store.hpp"
 #include "store/socket_store_server.hpp"
+#include "unit/store/soon.hpp"
 
 namespace sluice::store {
 namespace {
@@ -22,10 +23,6 @@ namespace {
 using base::Deadline;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-Deadline soon() {
-  return Deadline::after(seconds(60));
-}
 
 Address new_address() {
   static int count = 0;

@@ -18,6 +18,7 @@
 #include "store/socket_store.hpp"
 #include "store/socket_store_server.hpp"
 #include "store/store.hpp"
+#include "unit/store/soon.hpp"
 
 namespace sluice::store {
 namespace {
@@ -25,10 +26,6 @@ namespace {
 using base::Deadline;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-Deadline soon() {
-  return Deadline::after(seconds(60));
-}
 
 /// Something that holds one store, and opens ways to it for threads.
 class Backend {
