@@ -64,7 +64,7 @@ __device__ __forceinline__ void open(const Geometry& g, protocol::Kind kind, boo
   b.weary_since = 0;
   bool closed = false;
   if (sends && lane < g.ranks && lane != g.rank) {
-    // Pairs with tell() of the peer. Relaxed: what must come after it are stores, and none is made before
+    // Pairs with tell() or tell_fenced() of the peer. Relaxed: what must come after it are stores, and none is made before
     // the branch on this value (PTX does not promise that, hardware does it); to acquire would empty the
     // L1, in front of all that is asked for first. So in await_guard().
     const std::uint64_t told =

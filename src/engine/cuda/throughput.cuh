@@ -50,7 +50,7 @@ class Part {
 };
 
 /// Whether this block is the last one of its launch that has come here: then it sees what all have done, and so do
-/// peers that see what it stores afterwards. By a whole block, once in a kernel.
+/// peers that see what its first warp stores afterwards. By a whole block, once in a kernel.
 __device__ __forceinline__ bool is_last(std::uint32_t* done) {
   __shared__ bool last;
   __syncthreads();
@@ -218,7 +218,7 @@ __device__ __forceinline__ void await_readers(const Geometry& g, protocol::Kind 
   bool gave_up = false;
   if (mutant(KernelMutant::readers_not_awaited)) return;
   if (lane < g.ranks && lane != g.rank && ((suspects >> lane) & 1U) == 0) {
-    // Pairs with tell() of the peer. Nothing is read after it.
+    // Pairs with tell() or tell_fenced() of the peer. Nothing is read after it.
     const auto* const at =
         reinterpret_cast<const std::uint64_t*>(in_at(g, lane, g.layout.told(kind)));
     std::uint64_t began = 0;

@@ -20,6 +20,7 @@ struct Slice {
   int rows;               // E + R
   int words;
 
+  static_assert(32 * kWordsMax < 1 << 16);  // What `firsts` can say.
   static constexpr int kWordBytes = sizeof(std::uint32_t) + sizeof(std::uint16_t);
   static __host__ __device__ int words_for(int rows) {
     const int words = (kBytes / rows - 4) / kWordBytes;
