@@ -100,7 +100,7 @@ __device__ __forceinline__ std::uint32_t count_up(std::uint32_t* at) {
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(at) : "memory");
   return before;
 }
-/// Of a word that this GPU alone writes.
+/// An acquiring load of a word that this GPU alone writes.
 __device__ __forceinline__ std::uint32_t load_acquire_device(const std::uint32_t* at) {
   std::uint32_t value = 0;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
@@ -334,11 +334,9 @@ inline constexpr std::uint64_t kGraceNs = 100'000'000;
 inline constexpr std::uint64_t kFerryIdleNs = 100'000;
 inline constexpr std::uint64_t kFerryLifeNs = 20'000'000;
 
-/// An acquiring load of a word that this GPU alone writes, beside a poll of something else.
+/// load_acquire_device(), beside a poll of something else.
 __device__ __forceinline__ std::uint32_t glance(const std::uint32_t* at) {
-  std::uint32_t value = 0;
-  asm volatile("ld.acquire.gpu.b32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
-  return value;
+  return load_acquire_device(at);
 }
 
 /// Lets the next kernel of the stream start.
