@@ -35,6 +35,8 @@ class SLUICE_API Handle {
   std::size_t bytes() const noexcept { return bytes_; }
   bool given() const noexcept { return data_ != nullptr; }
   Device device() const noexcept { return device_; }
+  /// Whether this keeps its memory alive.
+  bool keeps() const noexcept { return owner_ != nullptr; }
 
   /// Whether the bytes are a filled handle; the getters below need that.
   bool valid() const noexcept;

@@ -48,6 +48,14 @@ struct Pending {
   bool sent = false;  // The send half is on its way; else it goes with the receive half.
 };
 
+/// Handles are the only things that a call that is over must not keep.
+void let_go(DispatchSend& request) noexcept {
+  request.cached = {};
+}
+void let_go(CombineSend& request) noexcept {
+  request.handle = {};
+}
+
 class CudaEngine final : public Engine {
  public:
   CudaEngine(EngineConfig config, std::shared_ptr<bootstrap::Group> group, Resources resources,
@@ -73,7 +81,7 @@ class CudaEngine final : public Engine {
     pending.args = dispatch_args(known_, request);
     pending.args.saved =
         static_cast<SavedRoutes*>(resources_.saved.get()) + place_of(dispatches_sent_);
-    if (!request.refused && request.rows) pending.own = rows_in_place(request);
+    pending.own = !request.refused && request.rows ? rows_in_place(request) : InPlace();
     pending.sent = !request.whole;
     if (pending.sent) {
       pending.args.halves = {true, false};
@@ -107,15 +115,17 @@ class CudaEngine final : public Engine {
       args.handle_copy = static_cast<std::byte*>(outputs.handle.data());
     }
     args.header = header_of(known_, args);
+    const bool lends =
+        received.owner != nullptr || received.handle.keeps();  // Memory that a graph would keep.
     const Status launched = run(args, pending.own, dispatches_received_,
-                                pending.sent ? outputs.stream : request.stream, row_counts);
+                                pending.sent ? outputs.stream : request.stream, row_counts, lends);
     if (order_.capturing()) {
       captured_rows_.push_back(received.owner);
       captured_handles_.push_back(received.handle);
     }
     if (received.status.ok()) received.status = take_error(launched);
     ++statistics_.dispatches;
-    pending = {};
+    let_go(pending.request);
     return received;
   }
 
@@ -149,7 +159,7 @@ class CudaEngine final : public Engine {
     CombineResult result;
     result.status = status.ok() ? take_error(launched) : std::move(status);
     ++statistics_.combines;
-    pending = {};
+    let_go(pending.request);
     return result;
   }
 
@@ -346,14 +356,14 @@ class CudaEngine final : public Engine {
     }
   }
 
-  /// own: rows that peers read where they lie; number: of the operation.
+  /// own: rows that peers read where they lie; number: of the operation. lends: whether order_ is to find out if it is captured.
   template <typename Args>
   Status run(Args& args, const InPlace& own, std::uint64_t number, void* stream,
-             const RowCounts& row_counts = {}) {
-    const DeviceGuard guard(resources_.device);
+             const RowCounts& row_counts = {}, bool lends = false) {
+    const DeviceGuard guard(resources_.device, resources_.context);
     // Whatever goes wrong before it, the launch is tried: without it this rank's epoch falls behind.
     Status status = guard.status();
-    if (status.ok()) status = order_.follow(static_cast<cudaStream_t>(stream));
+    if (status.ok()) status = order_.follow(static_cast<cudaStream_t>(stream), lends);
     // Throughput mode does not ask.
     const Cut cut =
         config_.throughput()

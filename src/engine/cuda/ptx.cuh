@@ -136,6 +136,11 @@ __device__ __forceinline__ std::int32_t load_now(const std::int32_t* at) {
   asm volatile("ld.global.s32 %0, [%1];" : "=r"(v) : "l"(at));
   return v;
 }
+__device__ __forceinline__ std::int64_t load_now(const std::int64_t* at) {
+  std::int64_t v;
+  asm volatile("ld.global.s64 %0, [%1];" : "=l"(v) : "l"(at));
+  return v;
+}
 __device__ __forceinline__ float load_now(const float* at) {
   float v;
   asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(at));

@@ -282,6 +282,10 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
     g.lanes[rank] =
         (*resources.windows)[static_cast<std::size_t>(rank)].base() + layout.lane(config.rank);
   }
+  {
+    const DeviceGuard guard(resources.device);
+    resources.context = memory::current_context();
+  }
   g.window = (*resources.windows)[static_cast<std::size_t>(config.rank)].base();
   for (Desk& desk : resources.desks) {
     for (int rank = 0; rank < config.ranks; ++rank) {

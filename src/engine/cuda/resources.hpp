@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cuda.h>
+
 #include <memory>
 #include <vector>
 
@@ -16,6 +18,7 @@ namespace sluice::engine::cuda {
 /// What belongs to one communicator on its GPU.
 struct Resources {
   int device = 0;
+  CUcontext context = nullptr;  // of the device
   int processors = 0;
   int sharers = 1;       // Ranks on this GPU.
   bool overlap = false;  // A launch may start before the last one ends.

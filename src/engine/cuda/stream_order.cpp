@@ -34,7 +34,10 @@ Status StreamOrder::record(cudaStream_t stream) {
   return status;
 }
 
-Status StreamOrder::follow(cudaStream_t stream) {
+Status StreamOrder::follow(cudaStream_t stream, bool asks) {
+  capturing_ = false;
+  // What is not recorded here need not be known to be captured: on the same stream it is in order either way.
+  if (!asks && !shared_ && known_ && stream == last_) return {};
   if (Status status = ask_capture(stream, capturing_); !status.ok() || capturing_) return status;
   if (!known_ || stream == last_) return {};
   if (!recorded_) {

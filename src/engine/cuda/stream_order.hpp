@@ -17,11 +17,12 @@ class StreamOrder {
   StreamOrder(const StreamOrder&) = delete;
   StreamOrder& operator=(const StreamOrder&) = delete;
 
-  /// Before a launch on `stream`: lets it wait for the last one, if that was on another.
-  Status follow(cudaStream_t stream);
+  /// Before a launch on `stream`: lets it wait for the last one, if that was on another. asks: capturing() must be right; asking
+  /// takes time, and launches that follow one another on a stream can do without.
+  Status follow(cudaStream_t stream, bool asks);
   /// After the launch.
   Status launched(cudaStream_t stream);
-  /// Whether the launch between the two is captured.
+  /// Whether the launch between the two is captured, if that was asked.
   bool capturing() const noexcept { return capturing_; }
   /// Waits for all launches but those of graphs (if the GPU is not shared, for those as well).
   void wait();

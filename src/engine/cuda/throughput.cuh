@@ -23,7 +23,7 @@ struct Seat {
   }
 };
 
-/// An operation, or a half of it: what it begins with, and ends with. By a whole block.
+/// An operation, or a half of it: what it begins with, and ends with. By a whole block, which knows that once it has met.
 class Part {
  public:
   const Seat seat;
@@ -32,9 +32,13 @@ class Part {
   __device__ __forceinline__ Part(const Geometry& g, protocol::Kind kind, Halves half,
                                   std::uint64_t timeout_ns, Block& block)
       : seat(Seat::own()), recorder(g.recording), g_(g), kind_(kind), half_(half), block_(block) {
-    if (seat.warp == kOpenWarp) open(g, kind, half.send, timeout_ns, seat.lane, block);
+    if (opens()) open(g, kind, half.send, timeout_ns, seat.lane, block);
+  }
+  /// Whether all wait for this warp.
+  __device__ __forceinline__ bool opens() const { return seat.warp == kOpenWarp; }
+  __device__ __forceinline__ void meet() {
     __syncthreads();
-    recorder.join(kind, (half.send ? block.sent : block.received).epoch + 1);
+    recorder.join(kind_, (half_.send ? block_.sent : block_.received).epoch + 1);
   }
   __device__ __forceinline__ void close_half() {
     if (seat.warp == kCloseWarp) close(g_, kind_, half_, block_, seat.lane);
@@ -81,13 +85,13 @@ __device__ __forceinline__ bool is_far(const Geometry& g, int peer) {
   return g.published != nullptr && ((g.near >> peer) & 1U) == 0;
 }
 
-/// Tells the peers what comes of this operation; all that was done before is seen by who has seen the cell. word: of
+/// Tells the peers what comes of this operation; all that was done before fence_system() is seen by who has seen the cell. word: of
 /// rank `lane`. form: of a row, for progress threads (LaneView). By one warp. Pairs with read_cell().
-__device__ __forceinline__ void publish(const Geometry& g, protocol::CellKind kind, int bank,
-                                        std::uint32_t tag, std::uint32_t word,
-                                        std::uint32_t signature, std::uint32_t tokens, InPlace own,
-                                        std::uint32_t form, std::uint32_t suspects, int lane) {
-  fence_system();
+__device__ __forceinline__ void publish_fenced(const Geometry& g, protocol::CellKind kind, int bank,
+                                               std::uint32_t tag, std::uint32_t word,
+                                               std::uint32_t signature, std::uint32_t tokens,
+                                               InPlace own, std::uint32_t form,
+                                               std::uint32_t suspects, int lane) {
   if (lane >= g.ranks || ((suspects >> lane) & 1U) != 0) return;
   if (is_far(g, lane)) own = {form, 0};  // Nothing is read in place from there.
   std::byte* const at = out_at(g, lane, g.layout.cell(kind, bank));
@@ -95,6 +99,14 @@ __device__ __forceinline__ void publish(const Geometry& g, protocol::CellKind ki
   store_packet(at + window::kFormPacket * window::kPacketBytes,
                make_uint4(tag, own.stride, static_cast<std::uint32_t>(own.offset),
                           static_cast<std::uint32_t>(own.offset >> 32)));
+}
+
+__device__ __forceinline__ void publish(const Geometry& g, protocol::CellKind kind, int bank,
+                                        std::uint32_t tag, std::uint32_t word,
+                                        std::uint32_t signature, std::uint32_t tokens, InPlace own,
+                                        std::uint32_t form, std::uint32_t suspects, int lane) {
+  fence_system();
+  publish_fenced(g, kind, bank, tag, word, signature, tokens, own, form, suspects, lane);
 }
 
 /// Counts what is there for other nodes, `done` of `all` parts that an operation has, for the progress thread to take once
@@ -238,35 +250,31 @@ class Queue {
   /// next: in device memory, 0 when the launch begins.
   __device__ __forceinline__ Queue(std::uint32_t* next, int lane) : next_(next), lane_(lane) {}
 
-  /// Of so many. One is asked for ahead, unless all are taken by take_now().
-  __device__ __forceinline__ void open(int count, bool ahead = true) {
-    count_ = count;
-    if (ahead) ask();
+  /// One is on its way, of however many there are: before the first take().
+  __device__ __forceinline__ void ask_ahead() {
+    if (lane_ == 0) ahead_ = atomicAdd(next_, 1U);
   }
-  /// The next one, or below zero: there is none.
+  /// Of so many.
+  __device__ __forceinline__ void open(int count) { count_ = static_cast<unsigned>(count); }
+  /// The next one, or below zero: there is none. Asks for the one after it.
   __device__ __forceinline__ int take() {
-    const int number = __shfl_sync(~0U, ahead_, 0);
+    const unsigned number = __shfl_sync(~0U, ahead_, 0);
     if (number >= count_) return -1;
-    ask();
-    return number;
+    ask_ahead();
+    return static_cast<int>(number);
   }
   /// The same of one that was not asked for ahead: who is long in coming back keeps none for which others wait.
   __device__ __forceinline__ int take_now() {
-    ask();
-    const int number = __shfl_sync(~0U, ahead_, 0);
-    return number < count_ ? number : -1;
+    ask_ahead();
+    const unsigned number = __shfl_sync(~0U, ahead_, 0);
+    return number < count_ ? static_cast<int>(number) : -1;
   }
 
  private:
-  __device__ __forceinline__ void ask() {
-    if (lane_ == 0) ahead_ = static_cast<int>(min(atomicAdd(next_, 1U), kNone));
-  }
-
-  static constexpr unsigned kNone = 0x7FFFFFFFU;
   std::uint32_t* next_;
   int lane_;
-  int count_ = 0;
-  int ahead_ = 0;  // of lane 0
+  unsigned count_ = 0;
+  unsigned ahead_ = 0;  // of lane 0
 };
 
 }  // namespace sluice::engine::cuda

@@ -14,6 +14,7 @@ template <typename Traits>
 __device__ __forceinline__ void send_given_weights(const Combine& c, CombineNotes& notes,
                                                    int lane) {
   Queue queue(&notes.next[CombineNotes::kWeights], lane);
+  queue.ask_ahead();
   queue.open(min(c.a.tokens, c.a.weights_tokens));
   std::uint32_t done = 0;
   for (int token = queue.take(); token >= 0; token = queue.take()) {
@@ -35,36 +36,41 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   __shared__ Block block;
   __shared__ PairRing ring;
   const Geometry& g = a.geometry;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  CombineNotes& notes = *desk.combine_notes;
+  const HandleArrays handle{const_cast<std::byte*>(a.handle), &a.handle_layout};
+  const Call call(a, desk);
+  Opening opening(a, handle, notes, lane);
   Part part(g, protocol::Kind::combine, a.halves, a.timeout_ns, block);
   const Seat& seat = part.seat;
-  const int lane = seat.lane;
-  CombineNotes& notes = *desk.combine_notes;
-  const Call call(a, desk);
+  const bool announces = a.halves.send && seat.place == 0;
+  if (announces) fence_system();
+  opening.look_on(a, handle, call, lane);
+  part.meet();
   // Of a whole operation both are the same: it begins when no half is left.
   const Combine c = combine_of(a, call, block, a.halves.send ? block.sent : block.received);
   PieceFeed pairs(ring, throughput_memory, seat.warp, lane);
   const bool by_ring = a.aligned && desk.ring_bytes == PairRing::kBytes;
   const SharedAt slots =
       RowsFeed<typename Traits::Input>::slots_of(throughput_memory, seat.warp, lane);
-  if (a.halves.send && seat.place == 0) announce<Traits>(c, call, notes, lane);
+  if (announces) announce<Traits>(c, call, opening, notes, lane);
   bool pushes = a.halves.send && call.usable;
   const bool sums = a.halves.receive && call.usable && !a.drop;
   if (a.halves.send && gives_weights<Traits>(c, call)) {
     send_given_weights<Traits>(c, notes, lane);
   }
   part.recorder.mark(Phase::count);
-  Sender<Traits> sender(c, call, notes, slots, pairs, by_ring, lane);
-  Summer<Traits> summer(c, desk, slots, by_ring, lane);
-  if (pushes) sender.open();
-  if (sums) summer.open();
-  // Of rows that are read in place, who sums answers for some others after each token: it takes next to no time, and peers
-  // whose tokens come later would else wait for who has nothing to wait for.
-  bool owes = false;
+  Sender<Traits> sender(c, call, opening, notes, slots, pairs, by_ring, lane);
+  Summer<Traits> summer(c, desk, opening, slots, by_ring, lane);
+  if (pushes) {
+    pushes = sender.open(opening.in_place);
+    if (!pushes) part.recorder.mark(Phase::put);
+  }
+  if (sums) summer.claim();
 #pragma unroll 1
   while (pushes || summer.has_token()) {
     const bool ready = summer.has_token() && summer.is_ready();
-    if (pushes && (!ready || owes)) {
-      owes = false;
+    if (pushes && !ready) {
       if (summer.has_token()) summer.ask();
       pushes = sender.send_next();
       if (!pushes) {
@@ -79,7 +85,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       summer.await();
     }
     summer.sum();
-    owes = call.own.stride != 0;
   }
   sender.settle();
   summer.finish();

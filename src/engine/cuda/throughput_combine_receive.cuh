@@ -17,12 +17,12 @@ class Sources {
     if constexpr (!Traits::kCommon) sums_ = ::sluice::engine::cuda::gives_sums<Traits>(c, lane);
   }
 
-  /// Once more, if it is not known yet.
+  /// Once more, if it is not known yet. Acquires what was announced: rows that lie there.
   __device__ __forceinline__ void look(const Combine& c, int lane) {
     if (known_) return;
     Arrival arrival;
-    known_ = read_cell(in_at(c.g, lane, c.g.layout.cell(protocol::CellKind::combine, c.bank)),
-                       c.tag, c.signature, arrival);
+    known_ = read_cell<true>(in_at(c.g, lane, c.g.layout.cell(protocol::CellKind::combine, c.bank)),
+                             c.tag, c.signature, arrival);
     if constexpr (!Traits::kCommon) {
       if (sums_) {  // Whatever this one does itself.
         const std::uint32_t form = c.g.layout.cell(protocol::CellKind::combine, c.bank) +
@@ -249,8 +249,8 @@ template <typename Traits>
 class Summer {
  public:
   /// by_ring: whether rows can go through it.
-  __device__ __forceinline__ Summer(const Combine& c, const Desk& desk, SharedAt slots,
-                                    bool by_ring, int lane)
+  __device__ __forceinline__ Summer(const Combine& c, const Desk& desk, const Opening& opening,
+                                    SharedAt slots, bool by_ring, int lane)
       : c_(c),
         notes_(*desk.combine_notes),
         slots_(slots),
@@ -258,14 +258,17 @@ class Summer {
         sources_(c, desk, lane),
         gone_(((c.block.suspects >> lane) & 1U) != 0),
         lane_(lane),
-        queue_(&notes_.next[CombineNotes::kTokens], lane) {}
+        queue_(opening.tokens),
+        next_(opening.token),
+        next_expert_(opening.expert) {}
 
-  /// Takes the first token.
-  __device__ __forceinline__ void open() {
-    queue_.open(c_.a.tokens);
+  /// Goes to the next token.
+  __device__ __forceinline__ void claim() {
+    token_ = next_;
+    if (token_ < 0) return;
+    expert_ = next_expert_;
     next_ = queue_.take();
-    ask_next();
-    claim();
+    ask();
   }
   __device__ __forceinline__ bool has_token() const { return token_ >= 0; }
 
@@ -303,7 +306,7 @@ class Summer {
     if (waited != 0) atomicMax(&notes_.waited_ns[lane_], static_cast<unsigned long long>(waited));
     __syncwarp();
   }
-  /// And goes on to the next.
+  /// And claims the next.
   __device__ __forceinline__ void sum() {
     __syncwarp();  // What came before the answers is seen by this warp.
     std::uint32_t ranks = 0;
@@ -312,7 +315,7 @@ class Summer {
     if (lacks(ranks)) atomicOr(&notes_.missing, 1U << lane_);
     ranks &= lanes_with(sources_.gives());
     const int token = token_;
-    ask_next();
+    next_expert_ = Opening::expert_of(c_.a, c_.handle, next_, lane_);
     const auto add = [&](const PartialSums<Traits>& sums, int steps) {
       if (by_ring_) {
         sum_by_ring<Traits>(c_, home, sums, token, steps, slots_, lane_);
@@ -350,21 +353,6 @@ class Summer {
     return ((ranks >> lane_) & 1U) != 0 && sources_.may_answer() &&
            (!has_answer() || !sources_.gives());
   }
-  /// Asks for the experts of the token after this one.
-  __device__ __forceinline__ void ask_next() {
-    next_expert_ = -1;
-    if (next_ >= 0 && lane_ < c_.g.top_k) {
-      next_expert_ = load_now(c_.handle.topk_ids() + next_ * c_.g.top_k + lane_);
-    }
-  }
-  __device__ __forceinline__ void claim() {
-    token_ = next_;
-    if (token_ < 0) return;
-    expert_ = next_expert_;
-    next_ = queue_.take();
-    ask();
-  }
-
   const Combine& c_;
   CombineNotes& notes_;
   SharedAt slots_;
@@ -375,8 +363,8 @@ class Summer {
   Queue queue_;
   int token_ = -1;
   int expert_ = -1;  // Of this lane's route.
-  int next_ = -1;    // The token after it.
-  int next_expert_ = -1;
+  int next_;         // The token after it.
+  int next_expert_;
   uint4 answer_{};       // Of this lane's rank.
   bool summed_ = false;  // Of its node nothing more comes.
   int lost_ = 0;

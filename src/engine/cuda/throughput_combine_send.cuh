@@ -1,108 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "engine/cuda/combine_send.cuh"
+#include "engine/cuda/throughput_combine_open.cuh"
 #include "engine/cuda/throughput_ring.cuh"
 
 /// combine in throughput mode, send half: the partial sum of every record, home; behind several, the answers that say
 /// that they have come.
 namespace sluice::engine::cuda {
-
-/// What all blocks of an operation know of it. By a whole block.
-struct Call {
-  window::HandleBrief brief;
-  bool usable;  // The handle is this rank's, and the tensors fit it.
-  std::uint32_t signature;
-  InPlace own;  // Results of rank_major are partial sums as they lie: home may pull them.
-
-  __device__ __forceinline__ Call(const CombineArgs& a, const Desk& desk) {
-    if (!a.refused) {
-      brief = read_brief(reinterpret_cast<const window::HandleHeader*>(a.handle));
-    }
-    usable = (brief.key == a.geometry.handle_key) & fits(a, brief);
-    signature = mix(a.signature, brief.dispatch * 4 + brief.layout);
-    // Also where only the receive half's tensors do not fit: peers have been told to pull.
-    if (brief.key == a.geometry.handle_key && is_rank_major()) own = desk.own;
-  }
-  __device__ __forceinline__ bool is_rank_major() const {
-    return brief.layout == static_cast<std::uint32_t>(Layout::rank_major);
-  }
-};
-
-__device__ __forceinline__ Combine combine_of(const CombineArgs& a, const Call& call,
-                                              const Block& block, const Progress& progress) {
-  return {a,
-          a.geometry,
-          {const_cast<std::byte*>(a.handle), &a.handle_layout},
-          call.signature,
-          window::tag_of(progress.epoch + 1),
-          block,
-          static_cast<int>(progress.bank),
-          static_cast<std::uint16_t>(call.brief.layout)};
-}
-
-/// Whether weights that were given to this combine are sent to the ranks of their experts.
-template <typename Traits>
-__device__ __forceinline__ bool gives_weights(const Combine& c, const Call& call) {
-  return call.usable && Traits::kWeights && !Traits::kSingle && c.a.weights_given && !c.a.plain_sum;
-}
-
-/// Whether there may be other nodes: kernels for common calls know of none (is_common()).
-template <typename Traits>
-inline constexpr bool kCounts = !Traits::kCommon;
-
-/// Parts of what other nodes are sent, for count_sent(): of weights, a token each; of answers, a record each. And what is
-/// announced, with which both begin.
-__device__ __forceinline__ std::uint32_t weight_parts(const Combine& c) {
-  return 1U + static_cast<std::uint32_t>(min(c.a.tokens, c.a.weights_tokens));
-}
-__device__ __forceinline__ std::uint32_t answer_parts(const Call& call) {
-  return 1U + (call.usable ? static_cast<std::uint32_t>(call.brief.records) : 0U);
-}
-
-/// Tells the peers, before anything else, what they will get of this rank, and where rows lie that they pull. By one warp of the
-/// launch's first block, which starts before all others. Pairs with Sources::look() and await_weight().
-template <typename Traits>
-__device__ __forceinline__ void announce(const Combine& c, const Call& call, CombineNotes& notes,
-                                         int lane) {
-  const Geometry& g = c.g;
-  const int row_bytes = g.hidden * (Traits::codec(c.a) == DType::f32 ? 4 : 2);
-  const int sum_bytes = Traits::kSingle ? 0 : row_bytes;  // Of `single`, rows are counted apart.
-  const bool weights = gives_weights<Traits>(c, call);
-  std::uint32_t form = static_cast<std::uint32_t>(row_bytes) / window::kPacketBytes;
-  if (Traits::kSingle) form |= window::kRowPerRoute;
-  if (weights) form |= window::kWeightsBefore;
-  if (!Traits::kCommon) form |= form_by_node(c.a);
-  std::uint32_t word = cell_word::kRefused;
-  std::uint32_t tokens = 0;
-  if (call.usable && lane < g.ranks) {
-    word = cell_word::kNothing;
-    if (c.handle.header()->accepted.contains(lane)) {
-      word = static_cast<std::uint32_t>(c.handle.source_offsets()[lane + 1] -
-                                        c.handle.source_offsets()[lane]);
-      if (lane != g.rank) {
-        int each = static_cast<int>(window::kPacketBytes) + sum_bytes;
-        if (c.a.row_weights != nullptr) each += g.layout.weight_packets() * 16;
-        count_bytes(g, protocol::Kind::combine, std::int64_t{word} * each + 16);
-      }
-      if (gives_sums<Traits>(c, lane)) {  // As one of its node: not by itself.
-        word = cell_word::kNothing;
-        tokens = answered_tokens(c.handle, lane);
-      }
-    }
-  }
-  publish(g, protocol::CellKind::combine, c.bank, c.tag, word, c.signature, tokens, call.own, form,
-          c.block.suspects, lane);
-  if constexpr (kCounts<Traits>) {
-    __syncwarp();
-    if (lane != 0) return;
-    const std::uint64_t epoch = c.block.sent.epoch + 1;
-    if (weights) {
-      count_sent(g, protocol::CellKind::weights, epoch, &notes.sent[0], 1, weight_parts(c));
-    }
-    count_sent(g, protocol::CellKind::combine, epoch, &notes.sent[1], 1, answer_parts(call));
-  }
-}
 
 /// Home, from the lane's first element on.
 template <typename Traits>
@@ -174,13 +78,48 @@ class Answers {
   Answer answer_{};
 };
 
+/// The numbers of the rows of records, which say all by themselves: home pulls rows once it has seen the cell, behind which y is.
+template <typename Traits>
+__device__ __forceinline__ void answer_in_place(const Combine& c, RecordsInPlace& records,
+                                                int lane) {
+  if (records.count <= 0) return;
+  if (!Traits::kCommon && c.a.row_weights != nullptr) {
+#pragma unroll 1
+    for (int index = records.first; index < records.first + records.count; ++index) {
+      Record record = RecordPlace(c.handle, c.g, index, lane).read(c.g, lane);
+      record.row = min(record.row, c.a.y_last_row);
+      if (is_sent(c, record)) send_row_weights<Traits>(c, record, lane);
+    }
+    __syncwarp();
+    fence_system();  // Before the answers that say so.
+  }
+  Answer answer{};
+#pragma unroll 1
+  for (int from = 0;;) {
+#pragma unroll
+    for (int i = 0; i < RecordsInPlace::kRoutesAtOnce; ++i) {
+      const int row = min(records.rows[i], c.a.y_last_row);
+      if (row < 0) continue;
+      answer.routes |= 1U << (from + i);
+      answer.rows = static_cast<std::uint32_t>(row);  // The same of all.
+    }
+    from += RecordsInPlace::kRoutesAtOnce;
+    if (from >= c.g.top_k) break;
+    records.ask_rows(c.g, c.handle, from, lane);
+  }
+  const Record record{records.home, records.token, 0, 0.0F};
+  if (lane < records.count && is_sent(c, record)) {
+    answer.store<Traits>(c, record.home, record.token);
+  }
+}
 /// What a warp does of the send half.
 template <typename Traits>
 class Sender {
  public:
   /// by_ring: whether rows can go through it.
-  __device__ __forceinline__ Sender(const Combine& c, const Call& call, CombineNotes& notes,
-                                    SharedAt slots, PieceFeed& pairs, bool by_ring, int lane)
+  __device__ __forceinline__ Sender(const Combine& c, const Call& call, const Opening& opening,
+                                    CombineNotes& notes, SharedAt slots, PieceFeed& pairs,
+                                    bool by_ring, int lane)
       : c_(c),
         notes_(notes),
         parts_(answer_parts(call)),
@@ -191,33 +130,22 @@ class Sender {
         copies_(by_ring && !Traits::kSingle && !in_place_ && call.is_rank_major() &&
                 (Traits::kCommon || c.a.y_dtype == c.a.codec)),
         lane_(lane),
-        queue_(&notes.next[CombineNotes::kRecords], lane) {}
+        queue_(opening.records),
+        homes_(opening.homes) {}
 
-  /// Where there is something to send.
-  __device__ __forceinline__ void open() {
-    // Lane r: the records of home r. All homes in turn, so that their tokens become complete one after the other.
-    if (lane_ < c_.g.ranks) {
-      const std::int64_t* const first = c_.handle.source_offsets() + lane_;
-      first_ = static_cast<int>(first[0]);
-      count_ = static_cast<int>(first[1]) - first_;
+  /// Where there is something to send. Whether sums remain to be sent: answers in place have left.
+  __device__ __forceinline__ bool open(RecordsInPlace& first) {
+    if (in_place_) {
+      answer_all(first);
+      return false;
     }
-    const int most = __reduce_max_sync(~0U, count_);
-    if (in_place_) return queue_.open((most + 31) / 32 * c_.g.ranks);
-    queue_.open(most * c_.g.ranks);
+    queue_.open(homes_.most() * c_.g.ranks);
     ask_next();
+    return true;
   }
 
   /// Sends some more. Whether there was anything to send.
   __device__ __forceinline__ bool send_next() {
-    if (in_place_) {
-      const int item = queue_.take();
-      if (item < 0) return false;
-      const Turn turn = turn_of(item);
-      const int first = turn.number * 32;
-      answer_in_place(__shfl_sync(~0U, first_, turn.home) + first,
-                      min(__shfl_sync(~0U, count_, turn.home) - first, 32));
-      return true;
-    }
     const int index = index_;
     const Record record = record_;
     if (index == kEnd) return false;
@@ -257,14 +185,14 @@ class Sender {
   __device__ __forceinline__ Record read(int index) const {
     return RecordPlace(c_.handle, c_.g, index, lane_).read(c_.g, lane_);
   }
-  struct Turn {
-    int number;
-    int home;
-  };
-  __device__ __forceinline__ Turn turn_of(int item) const {
-    const int number = quotient(item, c_.g.ranks_divisor);
-    const int home = c_.g.rank + 1 + item - number * c_.g.ranks;
-    return {number, home >= c_.g.ranks ? home - c_.g.ranks : home};
+  /// Before any token is summed: it takes next to no time, and peers would wait for who has nothing to wait for.
+  __device__ __forceinline__ void answer_all(RecordsInPlace& records) {
+    for (;;) {
+      answer_in_place<Traits>(c_, records, lane_);
+      const int item = queue_.take();
+      if (item < 0) return;
+      records.ask(c_.g, c_.handle, homes_, item, lane_);
+    }
   }
   /// Asks for the record after the one that is sent next.
   __device__ __forceinline__ void ask_next() {
@@ -272,9 +200,10 @@ class Sender {
       index_ = kEnd;
       const int item = queue_.take();
       if (item < 0) return;
-      const Turn turn = turn_of(item);
-      if (turn.number >= __shfl_sync(~0U, count_, turn.home)) continue;  // Other homes have more.
-      index_ = __shfl_sync(~0U, first_, turn.home) + turn.number;
+      const Homes::Turn turn = Homes::turn_of(c_.g, item);
+      // Other homes have more.
+      if (turn.number >= __shfl_sync(~0U, homes_.count(), turn.home)) continue;
+      index_ = __shfl_sync(~0U, homes_.first, turn.home) + turn.number;
       const RecordPlace place(c_.handle, c_.g, index_, lane_);
       // Nothing is worked out of it before it is sent.
       record_ = {load_now(place.home), load_now(place.token), load_now(place.row),
@@ -365,51 +294,6 @@ class Sender {
     }
   }
 
-  /// The numbers of the rows of so many records, 32 at most, a record to a lane. Home pulls them.
-  __device__ __forceinline__ void answer_in_place(int first, int count) {
-    const Geometry& g = c_.g;
-    if (count <= 0) return;  // Other homes have more.
-    if (!Traits::kCommon && c_.a.row_weights != nullptr) {
-#pragma unroll 1
-      for (int index = first; index < first + count; ++index) {
-        Record record = read(index);
-        record.row = min(record.row, c_.a.y_last_row);
-        if (is_sent(c_, record)) send_row_weights<Traits>(c_, record, lane_);
-      }
-    }
-    constexpr int kAtOnce = 8;  // routes
-    const int index = first + min(lane_, count - 1);
-    Record record;
-    record.home = load_now(c_.handle.record_rank() + index);
-    record.token = load_now(c_.handle.record_token() + index);
-    Answer answer{};
-#pragma unroll 1
-    for (int from = 0; from < g.top_k; from += kAtOnce) {
-      int rows[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        rows[i] = Handle::kRowAbsent;
-        if (from + i < g.top_k) {
-          rows[i] = load_now(c_.handle.route_rows() + index * g.top_k + from + i);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int row = min(rows[i], c_.a.y_last_row);
-        if (row < 0) continue;
-        answer.routes |= 1U << (from + i);
-        answer.rows = static_cast<std::uint32_t>(row);  // The same of all.
-      }
-    }
-    // y, of kernels before this one, comes before all answers of this warp, and the weights before those that say so.
-    if (!fenced_ || c_.a.row_weights != nullptr) {
-      __syncwarp();
-      fence_system();
-      fenced_ = true;
-    }
-    if (lane_ < count && is_sent(c_, record)) answer.store<Traits>(c_, record.home, record.token);
-  }
-
   const Combine& c_;
   CombineNotes& notes_;
   std::uint32_t parts_;       // See answer_parts().
@@ -419,11 +303,9 @@ class Sender {
   bool by_ring_;
   bool in_place_;
   bool copies_;
-  bool fenced_ = false;  // Answers in place.
   int lane_;
   Queue queue_;
-  int first_ = 0;
-  int count_ = 0;
+  Homes homes_;
   static constexpr int kEnd = -1;
   int index_ = kEnd;  // Of the record that is sent next.
   Record record_;

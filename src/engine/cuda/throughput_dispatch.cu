@@ -29,6 +29,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     share = atomicAdd(&notes.next[DispatchNotes::kShares], 1U);
   }
   Part part(g, protocol::Kind::dispatch, a.halves, a.timeout_ns, shared.note.block);
+  part.meet();
   const Seat& seat = part.seat;
   const int lane = seat.lane;
   const Terms terms(a);

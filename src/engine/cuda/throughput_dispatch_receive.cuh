@@ -199,6 +199,7 @@ class Puller {
     }
     int items = __reduce_max_sync(~0U, own_.tokens) * g.ranks;
     if (a.cached) items = a.rows ? static_cast<int>(r_.handle.source_offsets()[g.ranks]) : 0;
+    queue_.ask_ahead();
     queue_.open(items);
     takes_ = true;
   }

@@ -69,7 +69,8 @@ class Stager {
   __device__ __forceinline__ bool open(bool holds) {
     if (!stages(a_, desk_, Encoder::kGiven)) return false;
     holds_ = holds;
-    queue_.open(batches_.count(), holds);
+    queue_.open(batches_.count());
+    if (holds) queue_.ask_ahead();
     if (!holds) return true;
     next_ = queue_.take();
     return next_ >= 0;

@@ -10,16 +10,28 @@
 
 namespace sluice::memory {
 
-DeviceGuard::DeviceGuard(int device) {
+CUcontext current_context() noexcept {
+  const auto driver = Driver::get();
+  CUcontext context = nullptr;
+  // An error says that this process has not used the driver yet: no context.
+  if (!driver || driver.value()->context_get_current(&context) != CUDA_SUCCESS) return nullptr;
+  return context;
+}
+
+DeviceGuard::DeviceGuard(int device, CUcontext own) : DeviceGuard() {
+  if (own == nullptr || current_context() != own) enter(device);
+}
+
+DeviceGuard::DeviceGuard(int device) : DeviceGuard() {
+  enter(device);
+}
+
+void DeviceGuard::enter(int device) {
   status_ = cuda_status(cudaGetDevice(&before_), "cannot ask for the current GPU");
   if (!status_.ok()) return;
-  const auto driver = Driver::get();
-  status_ = driver.status();
+  status_ = Driver::get().status();
   if (!status_.ok()) return;
-  // An error says that this process has not used the driver yet: no context.
-  if (driver.value()->context_get_current(&context_before_) != CUDA_SUCCESS) {
-    context_before_ = nullptr;
-  }
+  context_before_ = current_context();
   if (before_ == device && context_before_ != nullptr) return;
   const cudaError_t error = cudaSetDevice(device);
   if (error != cudaSuccess)

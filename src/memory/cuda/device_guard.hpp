@@ -12,6 +12,8 @@ namespace sluice::memory {
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);
+  /// The same, in one look-up where the current context is `own`, which must be one of `device` (current_context()).
+  DeviceGuard(int device, CUcontext own);
   ~DeviceGuard();
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
@@ -20,10 +22,16 @@ class DeviceGuard {
   const Status& status() const noexcept { return status_; }
 
  private:
+  DeviceGuard() = default;
+  void enter(int device);
+
   Status status_;
   int before_ = 0;
   CUcontext context_before_ = nullptr;
   bool changed_ = false;
 };
+
+/// The calling thread's context; null: it has none.
+CUcontext current_context() noexcept;
 
 }  // namespace sluice::memory
