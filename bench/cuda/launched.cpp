@@ -90,6 +90,8 @@ class Launched final : public Contestant {
   Status profile(int rounds, const std::string& path) override {
     contestant_->start_profile();
     Status status = go(kPair, true);
+    // As in time(): kernels on both sides of an event do not overlap.
+    if (status) status = cuda_status(cudaEventRecord(begin_.get(), stream_), "an event");
     if (way_ == Way::stream) {
       if (status) status = queue(kPair, rounds);
       if (status) status = contestant_->settle();

@@ -79,6 +79,7 @@ class CudaEngine final : public Engine {
     auto& pending = dispatches_[slot(++dispatches_sent_)];
     pending.request = request;
     pending.args = dispatch_args(known_, request);
+    if (!request.refused && request.rows) latest_layout_ = request.placement.layout;
     pending.args.saved =
         static_cast<SavedRoutes*>(resources_.saved.get()) + place_of(dispatches_sent_);
     pending.own = !request.refused && request.rows ? rows_in_place(request) : InPlace();
@@ -115,13 +116,15 @@ class CudaEngine final : public Engine {
       args.handle_copy = static_cast<std::byte*>(outputs.handle.data());
     }
     args.header = header_of(known_, args);
+    // Memory that a graph would need for as long as there is one.
     const bool lends =
-        received.owner != nullptr || received.handle.keeps();  // Memory that a graph would keep.
+        received.owner != nullptr || received.handle.keeps() || request.cached.keeps();
     const Status launched = run(args, pending.own, dispatches_received_,
                                 pending.sent ? outputs.stream : request.stream, row_counts, lends);
     if (order_.capturing()) {
       captured_rows_.push_back(received.owner);
       captured_handles_.push_back(received.handle);
+      captured_handles_.push_back(request.cached);
     }
     if (received.status.ok()) received.status = take_error(launched);
     ++statistics_.dispatches;
@@ -155,7 +158,9 @@ class CudaEngine final : public Engine {
     args.tokens = args.drop ? weights_tokens(request) : static_cast<int>(out.shape[0]);
     if (!args.drop) set_outputs(out, outputs, args);
     const Status launched =
-        run(args, pending.own, combines_received_, pending.sent ? outputs.stream : request.stream);
+        run(args, pending.own, combines_received_, pending.sent ? outputs.stream : request.stream,
+            {}, request.handle.keeps());
+    if (order_.capturing()) captured_handles_.push_back(request.handle);
     CombineResult result;
     result.status = status.ok() ? take_error(launched) : std::move(status);
     ++statistics_.combines;
@@ -307,9 +312,9 @@ class CudaEngine final : public Engine {
   }
 
   /// Multiprocessors, one block on each, that move rows as fast as the links of an H200 do (docs/cuda-engine.md): also rows that
-  /// are moved twice here, or summed; and rows that are pulled from where they lie to where they belong, with which more are slower.
+  /// are moved twice here; and rows that are pulled from where they lie to where they belong, or to be summed: more are slower.
   static constexpr int kThroughputBlocks = 24;
-  static constexpr int kPullingBlocks = 16;
+  static constexpr int kPullingBlocks = 12;
 
   int throughput_blocks(bool pulls_only) const noexcept {
     int blocks = config_.options.block_limit;
@@ -339,11 +344,13 @@ class CudaEngine final : public Engine {
   int launch_throughput(const Args& args, const InPlace& own, std::uint64_t number,
                         Launch& launch) {
     Desk desk = resources_.desks[place_of(number)];
-    bool pulls_only = false;
+    // Where it was measured: through the ring, of rows without scales.
+    bool pulls_only = own.stride != 0 && args.aligned && desk.ring_bytes != 0;
     if constexpr (std::is_same_v<Args, DispatchArgs>) {
-      // Where it was measured: by bulk copies, of rows without scales.
-      pulls_only = own.stride != 0 && args.layout == Layout::rank_major && args.aligned &&
-                   args.x_dtype != DType::e4m3 && desk.ring_bytes != 0;
+      pulls_only = pulls_only && args.layout == Layout::rank_major && args.x_dtype != DType::e4m3;
+    } else {
+      pulls_only = pulls_only && latest_layout_ == Layout::rank_major &&
+                   args.codec == DType::bf16 && args.row_weights == nullptr;
     }
     launch.blocks = throughput_blocks(pulls_only);
     desk.own = own;
@@ -424,6 +431,8 @@ class CudaEngine final : public Engine {
   std::uint64_t combines_sent_ = 0;
   std::uint64_t combines_received_ = 0;
   std::vector<std::pair<Footprint, int>> occupancy_;
+  Layout
+      latest_layout_{};  // Of dispatches. The host does not know that of a combine's handle; most are of this one.
   StreamOrder order_{resources_.sharers > 1};
   CallerMemory reports_{"report", false};
   CallerMemory row_counts_{"row_counts", true};

@@ -284,6 +284,7 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   }
   {
     const DeviceGuard guard(resources.device);
+    if (!guard.status().ok()) return guard.status();
     resources.context = memory::current_context();
   }
   g.window = (*resources.windows)[static_cast<std::size_t>(config.rank)].base();

@@ -32,10 +32,8 @@ class Part {
   __device__ __forceinline__ Part(const Geometry& g, protocol::Kind kind, Halves half,
                                   std::uint64_t timeout_ns, Block& block)
       : seat(Seat::own()), recorder(g.recording), g_(g), kind_(kind), half_(half), block_(block) {
-    if (opens()) open(g, kind, half.send, timeout_ns, seat.lane, block);
+    if (seat.warp == kOpenWarp) open(g, kind, half.send, timeout_ns, seat.lane, block);
   }
-  /// Whether all wait for this warp.
-  __device__ __forceinline__ bool opens() const { return seat.warp == kOpenWarp; }
   __device__ __forceinline__ void meet() {
     __syncthreads();
     recorder.join(kind_, (half_.send ? block_.sent : block_.received).epoch + 1);
@@ -141,7 +139,8 @@ struct Arrival {
 template <bool kAcquire = false>
 __device__ __forceinline__ bool read_cell(const std::byte* at, std::uint32_t tag,
                                           std::uint32_t signature, Arrival& arrival) {
-  const uint4 packet = load_packet_as<kAcquire>(at);  // Pairs with publish() of the peer.
+  const uint4 packet =
+      load_packet_as<kAcquire>(at);  // Pairs with publish(), or publish_fenced(), of the peer.
   const uint4 rows = load_packet_as<kAcquire>(at + window::kFormPacket * window::kPacketBytes);
   const bool come = packet.x == tag && rows.x == tag;
   if (!come && !mutant(KernelMutant::any_arrival_taken)) return false;

@@ -351,7 +351,7 @@ class Summer {
   /// Of a rank, by its lane.
   __device__ __forceinline__ bool lacks(std::uint32_t ranks) const {
     return ((ranks >> lane_) & 1U) != 0 && sources_.may_answer() &&
-           (!has_answer() || !sources_.gives());
+           (!has_answer() || (!sources_.gives() && !mutant(KernelMutant::rows_before_cell)));
   }
   const Combine& c_;
   CombineNotes& notes_;

@@ -78,7 +78,8 @@ class Answers {
   Answer answer_{};
 };
 
-/// The numbers of the rows of records, which say all by themselves: home pulls rows once it has seen the cell, behind which y is.
+/// The numbers of the rows of records, which (but for row weights) say all by themselves: home pulls rows once it has acquired the
+/// cell, behind which y is.
 template <typename Traits>
 __device__ __forceinline__ void answer_in_place(const Combine& c, RecordsInPlace& records,
                                                 int lane) {
@@ -112,6 +113,7 @@ __device__ __forceinline__ void answer_in_place(const Combine& c, RecordsInPlace
     answer.store<Traits>(c, record.home, record.token);
   }
 }
+
 /// What a warp does of the send half.
 template <typename Traits>
 class Sender {
