@@ -78,6 +78,20 @@ TEST_P(Shapes, FewerSlotsThanTokens) {
   expect_clean(run(scenario));
 }
 
+// On GPUs a block's share of the tokens comes in slices, of 32 tokens here: as many bits for every expert as there is shared memory.
+TEST_P(Shapes, MoreTokensThanASliceHas) {
+  Scenario scenario = small();
+  scenario.ranks = 2;
+  scenario.shape = Shape{4000, 3, 16, 70};
+  scenario.options.block_limit = 1;
+  StepSpec spec;
+  spec.tokens = support::TokensKind::full;
+  scenario.steps.push_back(spec);
+  spec.routing = support::RoutingKind::duplicates;
+  scenario.steps.push_back(spec);
+  expect_clean(run(scenario));
+}
+
 TEST_P(Shapes, OneToken) {
   expect_clean(run_shape(4, Shape{8, 8, 16, 1}));
 }
