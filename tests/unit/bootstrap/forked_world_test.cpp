@@ -23,6 +23,7 @@
 #include "sluice/world.hpp"
 #include "store/address.hpp"
 #include "store/socket_store.hpp"
+#include "support/address_space.hpp"
 
 namespace sluice {
 namespace {
@@ -216,7 +217,7 @@ TEST(ForkedWorld, TooLittleMemoryOnOneRankIsTheSameErrorEverywhere) {
       auto world = World::join(rank, 3, rendezvous, kPatient);
       if (!world.ok()) return 1;
       if (rank == 1) {
-        const rlim_t bytes = file_limit ? 1 << 20 : rlim_t{600} << 20;
+        const rlim_t bytes = file_limit ? 1 << 20 : testing::address_space() + (rlim_t{600} << 20);
         const rlimit limit{bytes, bytes};
         if (::setrlimit(file_limit ? RLIMIT_FSIZE : RLIMIT_AS, &limit) != 0) return 2;
       }

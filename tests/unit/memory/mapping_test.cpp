@@ -14,6 +14,7 @@
 
 #include "memory/pages.hpp"
 #include "memory/shared_region.hpp"
+#include "support/address_space.hpp"
 #include "support/sanitizers.hpp"
 
 namespace sluice::memory {
@@ -123,8 +124,10 @@ TEST(MemoryFile, AFileSizeLimitIsAStatusNotASignal) {
 
 TEST(Mapping, AnAddressSpaceLimitIsAStatus) {
   if (kSanitized) GTEST_SKIP() << "sanitizers reserve more address space than the limit";
-  const int code = exit_code_of([] {
-    const rlimit limit{256 << 20, 256 << 20};
+  const rlim_t taken = sluice::testing::address_space();
+  ASSERT_GT(taken, 0U);
+  const int code = exit_code_of([taken] {
+    const rlimit limit{taken + (256 << 20), taken + (256 << 20)};
     if (::setrlimit(RLIMIT_AS, &limit) != 0) return 2;
     auto file = create_memory_file(1 << 30, false);
     if (!file.ok()) return 3;
