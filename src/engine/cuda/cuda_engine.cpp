@@ -431,8 +431,8 @@ class CudaEngine final : public Engine {
   std::uint64_t combines_sent_ = 0;
   std::uint64_t combines_received_ = 0;
   std::vector<std::pair<Footprint, int>> occupancy_;
-  Layout
-      latest_layout_{};  // Of dispatches. The host does not know that of a combine's handle; most are of this one.
+  // Of dispatches. The host does not know that of a combine's handle; most are of this one.
+  Layout latest_layout_{};
   StreamOrder order_{resources_.sharers > 1};
   CallerMemory reports_{"report", false};
   CallerMemory row_counts_{"row_counts", true};

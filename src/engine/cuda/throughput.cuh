@@ -139,8 +139,8 @@ struct Arrival {
 template <bool kAcquire = false>
 __device__ __forceinline__ bool read_cell(const std::byte* at, std::uint32_t tag,
                                           std::uint32_t signature, Arrival& arrival) {
-  const uint4 packet =
-      load_packet_as<kAcquire>(at);  // Pairs with publish(), or publish_fenced(), of the peer.
+  // Pairs with publish(), or publish_fenced(), of the peer.
+  const uint4 packet = load_packet_as<kAcquire>(at);
   const uint4 rows = load_packet_as<kAcquire>(at + window::kFormPacket * window::kPacketBytes);
   const bool come = packet.x == tag && rows.x == tag;
   if (!come && !mutant(KernelMutant::any_arrival_taken)) return false;

@@ -184,9 +184,6 @@ class Sender {
     }
     unsaid_ = 0;
   }
-  __device__ __forceinline__ Record read(int index) const {
-    return RecordPlace(c_.handle, c_.g, index, lane_).read(c_.g, lane_);
-  }
   /// Before any token is summed: it takes next to no time, and peers would wait for who has nothing to wait for.
   __device__ __forceinline__ void answer_all(RecordsInPlace& records) {
     for (;;) {
