@@ -105,8 +105,9 @@ Status check_combine_options(const engine::EngineConfig& config, const CombineOp
 
 }  // namespace
 
-Status check_combine(const engine::EngineConfig& config, ConstTensorView y, const Handle& handle,
-                     const CombineOptions& options, engine::CombineSend& send) {
+Status check_combine(const engine::EngineConfig& config, const ConstTensorView& y,
+                     const Handle& handle, const CombineOptions& options,
+                     engine::CombineSend& send) {
   const auto refused = [&send](Status status) {
     send.refused = true;
     return status;
@@ -132,7 +133,7 @@ Status check_combine(const engine::EngineConfig& config, ConstTensorView y, cons
 }
 
 Status check_combine_outputs(const engine::EngineConfig& config, std::int64_t tokens,
-                             bool row_weights_sent, const ConstTensorView& y, TensorView out,
+                             bool row_weights_sent, const ConstTensorView& y, const TensorView& out,
                              const CombineOutputs& outputs) {
   if (Status status = check_rows(config, "out", out, tokens); !status.ok()) return status;
   if (tokens == kAny) tokens = out.shape[0];

@@ -20,34 +20,46 @@
 namespace sluice {
 namespace {
 
-/// What a send half found, kept for its receive half, oldest first.
-struct PendingHalf {
+/// A send half: its request, which the engine reads until the receive half is done, and what was found wrong with it.
+template <typename Request>
+struct SentHalf {
   std::uint64_t epoch = 0;
   Status status;
-  bool row_weights = false;  // combine only
-  ConstTensorView y;         // combine only
+  Request request;
 };
 
-class PendingHalves {
+/// Send halves that wait for their receive halves, oldest first. Each stays where it is.
+template <typename Request>
+class SentHalves {
  public:
-  void push(PendingHalf half) { at(count_++) = std::move(half); }
-  const PendingHalf& oldest() const noexcept { return slots_[first_]; }
+  SentHalf<Request>& add() {
+    SentHalf<Request>& half = slots_[(first_ + count_++) % slots_.size()];
+    half.status = {};
+    half.request = {};
+    return half;
+  }
+  SentHalf<Request>& oldest() noexcept { return slots_[first_]; }
+  const SentHalf<Request>& oldest() const noexcept { return slots_[first_]; }
   bool empty() const noexcept { return count_ == 0; }
   int count() const noexcept { return static_cast<int>(count_); }
-  PendingHalf pop() {
-    PendingHalf half = std::move(slots_[first_]);
+  void drop_oldest() noexcept {
     first_ = (first_ + 1) % slots_.size();
     --count_;
-    return half;
   }
 
  private:
-  PendingHalf& at(std::size_t i) noexcept { return slots_[(first_ + i) % slots_.size()]; }
-
-  std::array<PendingHalf, kMaxInFlight> slots_;
+  std::array<SentHalf<Request>, kMaxInFlight> slots_;
   std::size_t first_ = 0;
   std::size_t count_ = 0;
 };
+
+/// Handles are the only things that a call that is over must not keep.
+void let_go(engine::DispatchSend& request) noexcept {
+  request.cached = {};
+}
+void let_go(engine::CombineSend& request) noexcept {
+  request.handle = {};
+}
 
 Status too_many(const char* operation, int limit) {
   return {StatusCode::failed_precondition,
@@ -56,7 +68,8 @@ Status too_many(const char* operation, int limit) {
                       operation, limit, limit)};
 }
 
-Status out_of_order(const char* operation, std::uint64_t seen, const PendingHalves& pending) {
+template <typename Request>
+Status out_of_order(const char* operation, std::uint64_t seen, const SentHalves<Request>& pending) {
   if (pending.empty()) {
     return {StatusCode::failed_precondition,
             fmt::format("{} receive half of epoch {}: no send half waits for it", operation, seen)};
@@ -72,8 +85,8 @@ Status out_of_order(const char* operation, std::uint64_t seen, const PendingHalv
 struct Communicator::Impl {
   engine::EngineConfig config;
   std::unique_ptr<engine::Engine> engine;
-  PendingHalves dispatches;
-  PendingHalves combines;
+  SentHalves<engine::DispatchSend> dispatches;
+  SentHalves<engine::CombineSend> combines;
 
   std::chrono::nanoseconds timeout(std::optional<std::chrono::nanoseconds> given) const {
     if (given) return *given;
@@ -87,68 +100,64 @@ struct Communicator::Impl {
     if (dispatches.count() == config.options.in_flight) {
       return {too_many("dispatch", config.options.in_flight), 0};
     }
-    engine::DispatchSend send;
-    send.timeout = timeout(options.deadline);
-    send.whole = whole;
-    send.stream = options.stream;
-    Status status = check(send);
-    const std::uint64_t epoch = engine->send_dispatch(send);
-    dispatches.push({epoch, status, false, {}});
-    return {std::move(status), epoch};
+    auto& half = dispatches.add();
+    half.request.timeout = timeout(options.deadline);
+    half.request.whole = whole;
+    half.request.stream = options.stream;
+    half.status = check(half.request);
+    half.epoch = engine->send_dispatch(half.request);
+    return {half.status, half.epoch};
   }
 
-  DispatchTicket send_dispatch(ConstTensorView x, ConstTensorView topk_ids,
-                               ConstTensorView topk_weights, const DispatchOptions& options,
-                               bool whole) {
+  DispatchTicket send_dispatch(const ConstTensorView& x, const ConstTensorView& topk_ids,
+                               const ConstTensorView& topk_weights, std::int64_t capacity,
+                               const DispatchOptions& options, bool whole) {
     return send_dispatch(options, whole, [&](engine::DispatchSend& send) {
-      return api::check_dispatch(config, x, topk_ids, topk_weights, options, send);
+      return api::check_dispatch(config, x, topk_ids, topk_weights, capacity, options, send);
     });
   }
-  DispatchTicket send_dispatch(ConstTensorView x, const Handle& cached,
+  DispatchTicket send_dispatch(const ConstTensorView& x, const Handle& cached,
                                const DispatchOptions& options, bool whole) {
     return send_dispatch(options, whole, [&](engine::DispatchSend& send) {
       return api::check_cached_dispatch(config, x, cached, options, send);
     });
   }
 
-  CombineTicket send_combine(ConstTensorView y, const Handle& handle, const CombineOptions& options,
-                             bool whole) {
+  CombineTicket send_combine(const ConstTensorView& y, const Handle& handle,
+                             const CombineOptions& options, bool whole) {
     if (combines.count() == config.options.in_flight) {
       return {too_many("combine", config.options.in_flight), 0};
     }
-    engine::CombineSend send;
-    send.timeout = timeout(options.deadline);
-    send.whole = whole;
-    send.stream = options.stream;
-    Status status = api::check_combine(config, y, handle, options, send);
-    const std::uint64_t epoch = engine->send_combine(send);
-    combines.push({epoch, status, options.row_weights.given(), y});
-    return {std::move(status), epoch};
+    auto& half = combines.add();
+    half.request.timeout = timeout(options.deadline);
+    half.request.whole = whole;
+    half.request.stream = options.stream;
+    half.status = api::check_combine(config, y, handle, options, half.request);
+    half.epoch = engine->send_combine(half.request);
+    return {half.status, half.epoch};
   }
 
   Received receive_dispatch(const DispatchTicket& ticket, const DispatchOutputs& outputs) {
-    Received received;
     if (dispatches.empty() || ticket.epoch != dispatches.oldest().epoch) {
+      Received received;
       received.status = ticket.epoch == 0 && !ticket.status.ok()
                             ? ticket.status
                             : out_of_order("dispatch", ticket.epoch, dispatches);
       return received;
     }
-    PendingHalf half = dispatches.pop();
+    return receive_oldest_dispatch(outputs);
+  }
+
+  Received receive_oldest_dispatch(const DispatchOutputs& outputs) {
+    auto& half = dispatches.oldest();
     Status memory =
         outputs.handle.given() ? api::check_handle_memory(config, outputs.handle) : Status();
     Status counts = api::check_row_counts(config, outputs.row_counts);
     const bool counted = counts.ok();
-    if (memory.ok() && counted) {
-      received = engine->receive_dispatch(outputs, {});
-    } else {
-      // The handle lies in the library's memory instead.
-      DispatchOutputs usable = outputs;
-      if (!memory.ok()) usable.handle = {};
-      if (!counted) usable.row_counts = {};
-      received = engine->receive_dispatch(usable, std::move(memory.ok() ? counts : memory));
-    }
-    received.epoch = ticket.epoch;
+    Received received = memory.ok() && counted
+                            ? engine->receive_dispatch(outputs, {})
+                            : drop_dispatch(outputs, std::move(memory), std::move(counts));
+    received.epoch = half.epoch;
     if (config.options.device == Device::cpu && counted) {
       api::write_row_counts(received, config.local_experts(), outputs.row_counts);
     }
@@ -156,7 +165,17 @@ struct Communicator::Impl {
     if (outputs.report != nullptr && config.options.device == Device::cpu) {
       *outputs.report = received.report;
     }
+    let_go(half.request);
+    dispatches.drop_oldest();
     return received;
+  }
+
+  /// Of outputs without what cannot be used; the handle lies in the library's memory then.
+  Received drop_dispatch(const DispatchOutputs& outputs, Status memory, Status counts) {
+    DispatchOutputs usable = outputs;
+    if (!memory.ok()) usable.handle = {};
+    if (!counts.ok()) usable.row_counts = {};
+    return engine->receive_dispatch(usable, std::move(memory.ok() ? counts : memory));
   }
 
   CombineResult receive_combine(const CombineTicket& ticket, TensorView out,
@@ -167,12 +186,15 @@ struct Communicator::Impl {
                   : out_of_order("combine", ticket.epoch, combines),
               {}};
     }
-    PendingHalf half = combines.pop();
+    auto& half = combines.oldest();
     if (half.status.ok()) {
-      half.status = api::check_combine_outputs(config, engine->combine_tokens(), half.row_weights,
-                                               half.y, out, outputs);
+      half.status = api::check_combine_outputs(config, engine->combine_tokens(),
+                                               half.request.row_weights.given(), half.request.y,
+                                               out, outputs);
     }
     CombineResult result = engine->receive_combine(out, outputs, std::move(half.status));
+    let_go(half.request);
+    combines.drop_oldest();
     if (outputs.report != nullptr && config.options.device == Device::cpu) {
       *outputs.report = result.report;
     }
@@ -240,7 +262,7 @@ std::size_t Communicator::handle_bytes() const noexcept {
 DispatchTicket Communicator::send_dispatch(ConstTensorView x, ConstTensorView topk_ids,
                                            ConstTensorView topk_weights,
                                            const DispatchOptions& options) {
-  return impl_->send_dispatch(x, topk_ids, topk_weights, options, false);
+  return impl_->send_dispatch(x, topk_ids, topk_weights, options.capacity, options, false);
 }
 
 DispatchTicket Communicator::send_dispatch(ConstTensorView x, const Handle& cached,
@@ -256,13 +278,13 @@ Received Communicator::receive_dispatch(const DispatchTicket& ticket,
 Received Communicator::dispatch(ConstTensorView x, ConstTensorView topk_ids,
                                 ConstTensorView topk_weights, const DispatchOptions& options,
                                 const DispatchOutputs& outputs) {
-  DispatchOptions sized = options;
+  std::int64_t capacity = options.capacity;
   const Layout layout = options.layout.value_or(impl_->config.options.layout);
-  if (layout == Layout::expert_slab && options.capacity == 0 && outputs.rows.dims == 3) {
-    sized.capacity = outputs.rows.shape[1];
+  if (layout == Layout::expert_slab && capacity == 0 && outputs.rows.dims == 3) {
+    capacity = outputs.rows.shape[1];
   }
-  return impl_->receive_dispatch(impl_->send_dispatch(x, topk_ids, topk_weights, sized, true),
-                                 outputs);
+  return impl_->receive_dispatch(
+      impl_->send_dispatch(x, topk_ids, topk_weights, capacity, options, true), outputs);
 }
 
 Received Communicator::dispatch(ConstTensorView x, const Handle& cached,

@@ -41,11 +41,11 @@ Status check_routing(const engine::EngineConfig& config, const ConstTensorView& 
   return {};
 }
 
-Status check_placement(const engine::EngineConfig& config, const DispatchOptions& options,
-                       routing::RowPlacement& placement) {
+Status check_placement(const engine::EngineConfig& config, std::int64_t capacity,
+                       const DispatchOptions& options, routing::RowPlacement& placement) {
   placement.layout = options.layout.value_or(config.options.layout);
   placement.alignment = options.expert_alignment;
-  placement.capacity = options.capacity;
+  placement.capacity = capacity;
   if (placement.layout > Layout::expert_slab) {
     return invalid(fmt::format("layout = {}, expected rank_major, expert_major or expert_slab",
                                static_cast<int>(placement.layout)));
@@ -155,10 +155,10 @@ Status refuse(engine::DispatchSend& send, Status status) {
 
 /// All of a dispatch but its rows.
 Status check_routes(const engine::EngineConfig& config, const ConstTensorView& topk_ids,
-                    const ConstTensorView& topk_weights, const DispatchOptions& options,
-                    engine::DispatchSend& send) {
+                    const ConstTensorView& topk_weights, std::int64_t capacity,
+                    const DispatchOptions& options, engine::DispatchSend& send) {
   Status status = check_routing(config, topk_ids, topk_weights, options.mask);
-  if (status.ok()) status = check_placement(config, options, send.placement);
+  if (status.ok()) status = check_placement(config, capacity, options, send.placement);
   if (status.ok()) status = check_codec(config, options, send.codec);
   send.topk_ids = topk_ids;
   send.topk_weights = topk_weights;
@@ -168,10 +168,10 @@ Status check_routes(const engine::EngineConfig& config, const ConstTensorView& t
 
 }  // namespace
 
-Status check_plan(const engine::EngineConfig& config, ConstTensorView topk_ids,
-                  ConstTensorView topk_weights, const DispatchOptions& options,
+Status check_plan(const engine::EngineConfig& config, const ConstTensorView& topk_ids,
+                  const ConstTensorView& topk_weights, const DispatchOptions& options,
                   engine::DispatchSend& send) {
-  Status status = check_routes(config, topk_ids, topk_weights, options, send);
+  Status status = check_routes(config, topk_ids, topk_weights, options.capacity, options, send);
   if (status.ok() && options.scales.given()) {
     status = invalid("options.scales are given, expected none: a plan has no rows");
   }
@@ -180,15 +180,16 @@ Status check_plan(const engine::EngineConfig& config, ConstTensorView topk_ids,
   return {};
 }
 
-Status check_dispatch(const engine::EngineConfig& config, ConstTensorView x,
-                      ConstTensorView topk_ids, ConstTensorView topk_weights,
-                      const DispatchOptions& options, engine::DispatchSend& send) {
-  Status status = check_routes(config, topk_ids, topk_weights, options, send);
+Status check_dispatch(const engine::EngineConfig& config, const ConstTensorView& x,
+                      const ConstTensorView& topk_ids, const ConstTensorView& topk_weights,
+                      std::int64_t capacity, const DispatchOptions& options,
+                      engine::DispatchSend& send) {
+  Status status = check_routes(config, topk_ids, topk_weights, capacity, options, send);
   if (status.ok()) status = check_x(config, x, topk_ids.shape[0], options.scales, send);
   return status.ok() ? status : refuse(send, std::move(status));
 }
 
-Status check_cached_dispatch(const engine::EngineConfig& config, ConstTensorView x,
+Status check_cached_dispatch(const engine::EngineConfig& config, const ConstTensorView& x,
                              const Handle& cached, const DispatchOptions& options,
                              engine::DispatchSend& send) {
   if (Status status = check_handle(config, cached); !status.ok()) {
@@ -212,7 +213,7 @@ Status check_cached_dispatch(const engine::EngineConfig& config, ConstTensorView
   if (!status.ok()) return refuse(send, std::move(status));
   send.cached = cached;
   if (!on_host(config)) {
-    status = check_placement(config, options, send.placement);
+    status = check_placement(config, options.capacity, options, send.placement);
     return status.ok() ? status : refuse(send, std::move(status));
   }
   send.placement = {layout, header.alignment, header.capacity};

@@ -87,13 +87,13 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  /// Both return the epoch of the operation.
+  /// Both return the epoch of the operation. The request stays as it is until the receive half is done.
   virtual std::uint64_t send_dispatch(const DispatchSend& request) = 0;
   virtual std::uint64_t send_combine(const CombineSend& request) = 0;
   /// `status`: what src/api found wrong with the outputs; then everything is drained and dropped. `out`
   /// stands for outputs.out.
   virtual Received receive_dispatch(const DispatchOutputs& outputs, Status status) = 0;
-  virtual CombineResult receive_combine(TensorView out, const CombineOutputs& outputs,
+  virtual CombineResult receive_combine(const TensorView& out, const CombineOutputs& outputs,
                                         Status status) = 0;
   virtual int dispatches_in_flight() const noexcept = 0;
   virtual int combines_in_flight() const noexcept = 0;

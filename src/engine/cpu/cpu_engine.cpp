@@ -82,7 +82,7 @@ class CpuEngine final : public Engine {
     return received;
   }
 
-  CombineResult receive_combine(TensorView out, const CombineOutputs& outputs,
+  CombineResult receive_combine(const TensorView& out, const CombineOutputs& outputs,
                                 Status status) override {
     CombineResult result =
         cpu::receive_combine(context_, combines_.oldest(), out, outputs, std::move(status));

@@ -18,14 +18,14 @@ struct Known {
   bool by_node;  // Whether `reduce = node` makes a difference.
 };
 
-/// What is known when it is sent. Of a call that is refused, no more than peers need.
-DispatchArgs dispatch_args(const Known& known, const DispatchSend& request);
+/// What is known when it is sent, in place of what is there. Of a call that is refused, no more than peers need.
+void set_call(const Known& known, const DispatchSend& request, DispatchArgs& args);
+void set_call(const Known& known, const CombineSend& request, CombineArgs& args);
 /// Whether rows of x are records as they travel: encoded, with scales behind them that are whole packets.
 bool whole_records(const DispatchSend& request, int hidden) noexcept;
-CombineArgs combine_args(const Known& known, const CombineSend& request);
 
-/// Of the handle that a dispatch makes.
-window::HandleHeader header_of(const Known& known, const DispatchArgs& args);
+/// The header of the handle that a dispatch makes.
+void set_header(const Known& known, DispatchArgs& args);
 /// Rows that a dispatch may bring at most.
 std::int64_t rows_max(const Known& known, const routing::RowPlacement& placement) noexcept;
 /// Where the rows of a dispatch go.

@@ -373,12 +373,18 @@ bool is_common(const CombineArgs& a) {
          !a.by_node && a.geometry.published == nullptr;
 }
 
-int launch_combine(const CombineArgs& args, const Launch& launch) {
+Footprint choose_combine(CombineArgs& args) {
   const Choice choice = choose(args);
-  CombineArgs a = args;
-  a.steps_divisor = Divisor((a.geometry.hidden + choice.step - 1) / choice.step);
-  a.taken_divisor = Divisor((a.geometry.hidden + kStepElements - 1) / kStepElements);
-  return launch_kernel(choice.kernel, a, launch, static_cast<std::size_t>(choice.shared_bytes));
+  const int hidden = args.geometry.hidden;
+  args.steps_divisor = Divisor((hidden + choice.step - 1) / choice.step);
+  args.taken_divisor = Divisor((hidden + kStepElements - 1) / kStepElements);
+  return {reinterpret_cast<const void*>(choice.kernel),
+          static_cast<std::size_t>(choice.shared_bytes)};
+}
+
+int launch_combine(const CombineArgs& args, const Footprint& chosen, const Launch& launch) {
+  return launch_kernel(reinterpret_cast<Kernel>(const_cast<void*>(chosen.kernel)), launch,
+                       chosen.shared_bytes, args);
 }
 
 int load_combine_kernels() {
@@ -403,12 +409,6 @@ int load_combine_kernels() {
     }
   }
   return cudaSuccess;
-}
-
-Footprint combine_footprint(const CombineArgs& args) {
-  const Choice choice = choose(args);
-  return {reinterpret_cast<const void*>(choice.kernel),
-          static_cast<std::size_t>(choice.shared_bytes)};
 }
 
 }  // namespace sluice::engine::cuda

@@ -43,18 +43,10 @@ using memory::DeviceGuard;
 template <typename Args, typename Request>
 struct Pending {
   Args args;
-  Request request;
+  const Request* request = nullptr;
   InPlace own;
   bool sent = false;  // The send half is on its way; else it goes with the receive half.
 };
-
-/// Handles are the only things that a call that is over must not keep.
-void let_go(DispatchSend& request) noexcept {
-  request.cached = {};
-}
-void let_go(CombineSend& request) noexcept {
-  request.handle = {};
-}
 
 class CudaEngine final : public Engine {
  public:
@@ -77,8 +69,8 @@ class CudaEngine final : public Engine {
 
   std::uint64_t send_dispatch(const DispatchSend& request) override {
     auto& pending = dispatches_[slot(++dispatches_sent_)];
-    pending.request = request;
-    pending.args = dispatch_args(known_, request);
+    pending.request = &request;
+    set_call(known_, request, pending.args);
     if (!request.refused && request.rows) latest_layout_ = request.placement.layout;
     pending.args.saved =
         static_cast<SavedRoutes*>(resources_.saved.get()) + place_of(dispatches_sent_);
@@ -93,7 +85,7 @@ class CudaEngine final : public Engine {
 
   Received receive_dispatch(const DispatchOutputs& outputs, Status status) override {
     auto& pending = dispatches_[slot(++dispatches_received_)];
-    const DispatchSend& request = pending.request;
+    const DispatchSend& request = *pending.request;
     DispatchArgs& args = pending.args;
     args.halves = {!pending.sent, true};
     Received received;
@@ -115,7 +107,7 @@ class CudaEngine final : public Engine {
       received.handle = outputs.handle;
       args.handle_copy = static_cast<std::byte*>(outputs.handle.data());
     }
-    args.header = header_of(known_, args);
+    set_header(known_, args);
     // Memory that a graph would need for as long as there is one.
     const bool lends =
         received.owner != nullptr || received.handle.keeps() || request.cached.keeps();
@@ -128,14 +120,13 @@ class CudaEngine final : public Engine {
     }
     if (received.status.ok()) received.status = take_error(launched);
     ++statistics_.dispatches;
-    let_go(pending.request);
     return received;
   }
 
   std::uint64_t send_combine(const CombineSend& request) override {
     auto& pending = combines_[slot(++combines_sent_)];
-    pending.request = request;
-    pending.args = combine_args(known_, request);
+    pending.request = &request;
+    set_call(known_, request, pending.args);
     // Of rank_major, whose rows are partial sums: those of other layouts are formed here, and pushed.
     pending.own = in_place(request.y, !request.refused && reads_results(request));
     pending.sent = !request.whole;
@@ -147,10 +138,10 @@ class CudaEngine final : public Engine {
     return combines_sent_;
   }
 
-  CombineResult receive_combine(TensorView out, const CombineOutputs& outputs,
+  CombineResult receive_combine(const TensorView& out, const CombineOutputs& outputs,
                                 Status status) override {
     auto& pending = combines_[slot(++combines_received_)];
-    const CombineSend& request = pending.request;
+    const CombineSend& request = *pending.request;
     CombineArgs& args = pending.args;
     args.halves = {!pending.sent, true};
     args.report = reports_.usable(outputs.report, status);
@@ -164,7 +155,6 @@ class CudaEngine final : public Engine {
     CombineResult result;
     result.status = status.ok() ? take_error(launched) : std::move(status);
     ++statistics_.combines;
-    let_go(pending.request);
     return result;
   }
 
@@ -341,8 +331,7 @@ class CudaEngine final : public Engine {
   }
 
   template <typename Args>
-  int launch_throughput(const Args& args, const InPlace& own, std::uint64_t number,
-                        Launch& launch) {
+  int launch_throughput(Args& args, const InPlace& own, std::uint64_t number, Launch& launch) {
     Desk desk = resources_.desks[place_of(number)];
     // Where it was measured: through the ring, of rows without scales.
     bool pulls_only = own.stride != 0 && args.aligned && desk.ring_bytes != 0;
@@ -387,17 +376,19 @@ class CudaEngine final : public Engine {
                              "launching kernels");
     } else if constexpr (std::is_same_v<Args, DispatchArgs>) {
       args.numbers = numbers_rows_at_once(args);
-      launch.blocks = latency_blocks(cut.blocks, dispatch_footprint(args), guard.status().ok());
-      launched = cuda_status(static_cast<cudaError_t>(launch_dispatch(args, launch)),
+      const Footprint chosen = choose_dispatch(args);
+      launch.blocks = latency_blocks(cut.blocks, chosen, guard.status().ok());
+      launched = cuda_status(static_cast<cudaError_t>(launch_dispatch(args, chosen, launch)),
                              "launching dispatch");
       if (launched.ok()) {
         launched = cuda_status(static_cast<cudaError_t>(launch_row_counts(args, launch)),
                                "launching a kernel for row_counts");
       }
     } else {
-      launch.blocks = latency_blocks(cut.blocks, combine_footprint(args), guard.status().ok());
-      launched =
-          cuda_status(static_cast<cudaError_t>(launch_combine(args, launch)), "launching combine");
+      const Footprint chosen = choose_combine(args);
+      launch.blocks = latency_blocks(cut.blocks, chosen, guard.status().ok());
+      launched = cuda_status(static_cast<cudaError_t>(launch_combine(args, chosen, launch)),
+                             "launching combine");
     }
     // Also where some of an operation's kernels were queued, but not all.
     Status ordered = order_.launched(static_cast<cudaStream_t>(stream));
@@ -410,8 +401,7 @@ class CudaEngine final : public Engine {
     if (error_.ok()) error_ = std::move(status);
   }
   Status take_error(Status status) {
-    remember(std::move(status));
-    return std::exchange(error_, Status());
+    return error_.ok() ? std::move(status) : std::exchange(error_, Status());
   }
 
   EngineConfig config_;

@@ -431,9 +431,14 @@ bool numbers_rows_at_once(const DispatchArgs& args) {
   return is_common(args) && !args.many && Numbers::wanted(args);
 }
 
-int launch_dispatch(const DispatchArgs& args, const Launch& launch) {
-  return launch_kernel(kernel_for(args), args, launch,
-                       static_cast<std::size_t>(shared_bytes(args)));
+Footprint choose_dispatch(const DispatchArgs& args) {
+  return {reinterpret_cast<const void*>(kernel_for(args)),
+          static_cast<std::size_t>(shared_bytes(args))};
+}
+
+int launch_dispatch(const DispatchArgs& args, const Footprint& chosen, const Launch& launch) {
+  return launch_kernel(reinterpret_cast<Kernel>(const_cast<void*>(chosen.kernel)), launch,
+                       chosen.shared_bytes, args);
 }
 
 int load_dispatch_kernels() {
@@ -465,11 +470,6 @@ bool kernels_await_previous() {
   cudaFuncAttributes attributes;
   return cudaFuncGetAttributes(&attributes, kernel_for(DispatchArgs())) == cudaSuccess &&
          attributes.ptxVersion >= 90;  // await_previous() does something.
-}
-
-Footprint dispatch_footprint(const DispatchArgs& args) {
-  return {reinterpret_cast<const void*>(kernel_for(args)),
-          static_cast<std::size_t>(shared_bytes(args))};
 }
 
 }  // namespace sluice::engine::cuda

@@ -342,14 +342,6 @@ struct Launch {
 /// Whether a dispatch of these has all counts in the registers of every warp that takes records.
 bool numbers_rows_at_once(const DispatchArgs& args);
 
-/// All return a cudaError_t.
-int launch_dispatch(const DispatchArgs& args, const Launch& launch);
-/// After the kernel that has written the handle of `args`.
-int launch_row_counts(const DispatchArgs& args, const Launch& launch);
-int load_row_counts_kernel();
-int launch_combine(const CombineArgs& args, const Launch& launch);
-/// Whether a combine, or a half of one, is of those that have kernels of their own, from which all that is rare is left out.
-bool is_common(const CombineArgs& args);
 /// The kernel of a launch, and what decides how many of its blocks fit on one multiprocessor.
 struct Footprint {
   const void* kernel = nullptr;
@@ -357,8 +349,18 @@ struct Footprint {
 
   bool operator==(const Footprint&) const = default;
 };
-Footprint dispatch_footprint(const DispatchArgs& args);
-Footprint combine_footprint(const CombineArgs& args);
+Footprint choose_dispatch(const DispatchArgs& args);
+/// Tells `args` into what pieces that kernel cuts rows.
+Footprint choose_combine(CombineArgs& args);
+/// Whether a combine, or a half of one, is of those that have kernels of their own, from which all that is rare is left out.
+bool is_common(const CombineArgs& args);
+
+/// All return a cudaError_t. `chosen`: for these arguments.
+int launch_dispatch(const DispatchArgs& args, const Footprint& chosen, const Launch& launch);
+/// After the kernel that has written the handle of `args`.
+int launch_row_counts(const DispatchArgs& args, const Launch& launch);
+int load_row_counts_kernel();
+int launch_combine(const CombineArgs& args, const Footprint& chosen, const Launch& launch);
 /// Load all kernels on the current GPU, since loading one later could wait for another that spins.
 int load_dispatch_kernels();
 int load_combine_kernels();

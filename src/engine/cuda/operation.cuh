@@ -291,20 +291,21 @@ int load_kernel(Kernel kernel, int shared_bytes) {
                               shared_memory >= kSharedMemoryOfSm90 ? kSharedMemoryShare : 100);
 }
 
-template <typename Kernel, typename Args, typename... More>
-int launch_kernel(Kernel kernel, const Args& args, const Launch& launch, std::size_t shared,
-                  More... more) {
+/// `args` are read where they lie: they are large.
+template <typename... Args>
+int launch_kernel(void (*kernel)(Args...), const Launch& launch, std::size_t shared,
+                  const std::type_identity_t<std::remove_cvref_t<Args>>&... args) {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(launch.blocks));
   config.blockDim = dim3(kBlockThreads);
   config.dynamicSmemBytes = shared;
   config.stream = static_cast<cudaStream_t>(launch.stream);
-  cudaLaunchAttribute attribute = {};
+  cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
   config.numAttrs = launch.overlap ? 1 : 0;
-  return cudaLaunchKernelEx(&config, kernel, args, more...);
+  return launch_in_place(config, kernel, args...);
 }
 
 }  // namespace sluice::engine::cuda

@@ -3,7 +3,10 @@
 // What kernels do that C++ has no words for. tests/gpu_simulator has a file of the same name.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
+#include <type_traits>
 
 namespace sluice::engine::cuda {
 
@@ -185,6 +188,14 @@ __device__ __forceinline__ void prefetch(const void* at) {
 /// Of a kernel, with __grid_constant__.
 template <typename T>
 using Parameter = const T;
+
+/// cudaLaunchKernelEx, which would copy the arguments first.
+template <typename... Args>
+cudaError_t launch_in_place(const cudaLaunchConfig_t& config, void (*kernel)(Args...),
+                            const std::type_identity_t<Args>&... args) {
+  void* parameters[] = {const_cast<void*>(static_cast<const void*>(&args))...};
+  return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), parameters);
+}
 
 /// An address in shared memory as copies take it.
 using SharedAt = std::uint32_t;

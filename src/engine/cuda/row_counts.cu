@@ -19,7 +19,7 @@ int launch_row_counts(const DispatchArgs& args, const Launch& launch) {
   Launch own = launch;
   own.blocks = 1;
   own.overlap = false;
-  return launch_kernel(row_counts_kernel, args, own, 0, launch.row_counts);
+  return launch_kernel(row_counts_kernel, own, 0, args, launch.row_counts);
 }
 
 int load_row_counts_kernel() {

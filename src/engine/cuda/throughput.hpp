@@ -91,7 +91,8 @@ struct Desk {
 
 /// All return a cudaError_t. The halves that args.halves names.
 int launch_throughput_dispatch(const DispatchArgs& args, const Desk& desk, const Launch& launch);
-int launch_throughput_combine(const CombineArgs& args, const Desk& desk, const Launch& launch);
+/// Tells `args` into what pieces rows are cut.
+int launch_throughput_combine(CombineArgs& args, const Desk& desk, const Launch& launch);
 int load_throughput_dispatch_kernels();
 /// Of the current GPU: Desk::ring_bytes.
 int throughput_ring_bytes();

@@ -3,6 +3,8 @@
 // What src/engine/cuda/ptx.cuh says in PTX, for the simulated GPU: found before it.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <emmintrin.h>
 
 #include <cstddef>
@@ -287,6 +289,12 @@ inline std::uint64_t now_ns() {
 /// A kernel's parameter: not for every thread anew.
 template <typename T>
 using Parameter = const T&;
+
+template <typename... Args>
+cudaError_t launch_in_place(const cudaLaunchConfig_t& config, void (*kernel)(Args...),
+                            const std::type_identity_t<std::remove_cvref_t<Args>>&... args) {
+  return cudaLaunchKernelEx(&config, kernel, args...);
+}
 
 // Polls take long here.
 inline constexpr unsigned kPollsPerLook = 8;
