@@ -35,7 +35,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
                    __grid_constant__ Parameter<Desk> desk) {
   __shared__ Block block;
   __shared__ PairRing ring;
-  await_previous();
   const Geometry& g = a.geometry;
   const int lane = static_cast<int>(threadIdx.x % 32);
   CombineNotes& notes = *desk.combine_notes;
@@ -103,7 +102,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     }
   }
   if (is_last(desk.done)) {
-    let_next_start();
     if (a.halves.receive) end_receive<Traits>(a, desk, block, c, sums, seat);
     if (threadIdx.x == 0) notes = CombineNotes{};
     // The other warps do what is left meanwhile.
@@ -157,11 +155,13 @@ int launch_throughput_combine(CombineArgs& a, const Desk& desk, const Launch& la
   a.answers_at_once = answers_at_once(a);
   a.steps_divisor =
       a.single ? Divisor((a.geometry.hidden + kStepElements - 1) / kStepElements) : a.taken_divisor;
+  Launch own = launch;
+  own.overlap = false;  // Blocks that wait for the kernel before would hold multiprocessors.
   Desk of_halves = desk;
   const Desk::Half half = a.halves.receive ? Desk::kReceive : Desk::kSend;
   of_halves.combine_notes += half;
   of_halves.done += half;
-  return launch_kernel(kernel_for(a), launch, static_cast<std::size_t>(desk.ring_bytes), a, of_halves);
+  return launch_kernel(kernel_for(a), own, static_cast<std::size_t>(desk.ring_bytes), a, of_halves);
 }
 
 int load_throughput_combine_kernels() {

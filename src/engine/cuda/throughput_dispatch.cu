@@ -21,7 +21,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
                     __grid_constant__ Parameter<RowCounts> row_counts) {
   __shared__ Shared shared;
   __shared__ Ring ring;
-  await_previous();
   const Geometry& g = a.geometry;
   const Block& block = shared.note.block;
   DispatchNotes& notes = *desk.dispatch_notes;
@@ -113,7 +112,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   }
   part.recorder.mark(Phase::place);
   if (is_last(desk.done)) {
-    let_next_start();
     if (a.halves.receive) end_receive(r, desk, shared.note, seat);
     if (threadIdx.x == 0) notes = DispatchNotes{};
     // The other warps do what is left meanwhile.
@@ -159,12 +157,14 @@ static_assert(sizeof(Ring) + sizeof(Shared) + 1024 <= kOtherShared);
 }  // namespace
 
 int launch_throughput_dispatch(const DispatchArgs& args, const Desk& desk, const Launch& launch) {
+  Launch own = launch;
+  own.overlap = false;  // Blocks that wait for the kernel before would hold multiprocessors.
   Desk of_halves = desk;
   const Desk::Half half = args.halves.receive ? Desk::kReceive : Desk::kSend;
   of_halves.dispatch_notes += half;
   of_halves.done += half;
   const std::size_t shared = std::max(slice_bytes(args), static_cast<std::size_t>(desk.ring_bytes));
-  return launch_kernel(kernel_for(args), launch, shared, args, of_halves, launch.row_counts);
+  return launch_kernel(kernel_for(args), own, shared, args, of_halves, launch.row_counts);
 }
 
 int throughput_ring_bytes() {
