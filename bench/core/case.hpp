@@ -65,8 +65,9 @@ struct Case {
   int chain = 200;     ///< Operations of one graph, or of one round of plain launches.
   bool graphs = true;  ///< Time graphs.
   bool plain_launches = true;
-  int singles = 0;  ///< So many pairs are timed by themselves as well.
-  int late_us = 0;  ///< By which ranks are late, to see what waiting costs; 0: not timed.
+  int singles = 0;        ///< So many pairs are timed by themselves as well.
+  bool combines = false;  ///< Combines are timed alone as well.
+  int late_us = 0;        ///< By which ranks are late, to see what waiting costs; 0: not timed.
   std::optional<GemmSize> gemm;  ///< Is timed between the halves of operations.
   double deadline_s = 30.0;
 

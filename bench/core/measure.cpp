@@ -111,6 +111,10 @@ std::size_t singles_contestant(const Contestants& contestants) noexcept {
   return which;
 }
 
+int combines_series(const Contestants& contestants) {
+  return series_count(contestants);
+}
+
 std::vector<double> longest_of_ranks(const Board& board, int series) {
   return longest(board, [&](int rank) { return board.samples(rank, series); });
 }

@@ -27,11 +27,13 @@ Status measure(Board& board, const Case& bench_case, const Contestants& contesta
 Status verify(Board& board, const Case& bench_case, const Contestants& contestants,
               Progress& progress);
 
-/// Whose pairs are timed one by one, if any are.
+/// Whose pairs are timed one by one, and whose combines alone, if any are.
 std::size_t singles_contestant(const Contestants& contestants) noexcept;
 
 /// Per iteration the longest time of any rank: the time of the operation.
 std::vector<double> longest_of_ranks(const Board& board, int series);
+/// Of combines alone: behind all others.
+int combines_series(const Contestants& contestants);
 /// The same of the pairs that were timed one by one.
 std::vector<double> longest_singles(const Board& board);
 

@@ -82,6 +82,8 @@ void BenchOptions::add_to(CLI::App& app) {
   app.add_option("--singles", c.singles,
                  "cuda: so many pairs of graphs timed one by one as well, by the device's clock")
       ->capture_default_str();
+  app.add_flag("--combines", c.combines,
+               "cuda: graphs of combines alone timed as well, of handles that were filled before");
   app.add_option("--late", c.late_us,
                  "cuda: time operations as well that one rank after the other starts so many "
                  "microseconds late, and such that all do: what it costs to have waited")
@@ -137,6 +139,9 @@ Status BenchOptions::parse_engine() {
   c.weights_at_combine = texts_.weights == "combine";
   if (c.singles > 0 && (c.engine == Device::cpu || !c.graphs)) {
     return bad("--singles goes with --engine cuda and --launch graph or both");
+  }
+  if (c.combines && (c.engine == Device::cpu || !c.graphs)) {
+    return bad("--combines goes with --engine cuda and --launch graph or both");
   }
   if (c.late_us > 0 && (c.engine == Device::cpu || !c.graphs)) {
     return bad("--late goes with --engine cuda and --launch graph or both");

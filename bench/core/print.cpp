@@ -183,6 +183,7 @@ Json case_json(const Case& bench_case) {
           {"iterations", bench_case.iterations},
           {"chain", bench_case.engine == Device::cuda ? bench_case.chain : 1},
           {"singles", bench_case.singles},
+          {"combines", bench_case.combines},
           {"late_us", bench_case.late_us},
           {"weights", bench_case.weights_at_combine ? "combine" : "dispatch"},
           {"warmup", bench_case.warmup},
@@ -250,6 +251,12 @@ void print_table(const Results& results, std::FILE* out) {
     }
   }
   for (const ContestantResult& result : results.contestants) {
+    if (!result.combine_alone_us) continue;
+    const Summary& us = *result.combine_alone_us;
+    fmt::print(out, "# {}: combines alone: min {:.2f}, p50 {:.2f}, p99 {:.2f}, max {:.2f} us\n",
+               result.name, us.min, us.p50, us.p99, us.max);
+  }
+  for (const ContestantResult& result : results.contestants) {
     if (!result.single_us) continue;
     const Summary& us = *result.single_us;
     fmt::print(
@@ -311,6 +318,9 @@ std::string to_json(const Results& results) {
   for (const ContestantResult& result : results.contestants) {
     document["results"].push_back(result_json(result, results.checked, counts_bytes(results)));
     if (!result.about.empty()) document["results"].back()["about"] = result.about;
+    if (result.combine_alone_us) {
+      document["results"].back()["combine_alone_us"] = summary_json(*result.combine_alone_us);
+    }
     if (result.single_us) {
       document["results"].back()["single_pair_us"] = summary_json(*result.single_us);
     }

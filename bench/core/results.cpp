@@ -74,7 +74,7 @@ void judge_peer(Results& results) {
   }
 }
 
-std::string samples_csv(const Board& board, const Contestants& contestants) {
+std::string samples_csv(const Board& board, const Contestants& contestants, bool combines) {
   std::string text = "name,operation,rank,iteration,us\n";
   for (std::size_t which = 0; which < contestants.size(); ++which) {
     const std::vector<std::string> operations = contestants[which]->operations();
@@ -87,6 +87,14 @@ std::string samples_csv(const Board& board, const Contestants& contestants) {
                               operations[operation], rank, iteration++, us);
         }
       }
+    }
+  }
+  for (int rank = 0; combines && rank < board.ranks(); ++rank) {
+    int iteration = 0;
+    for (const double us : board.samples(rank, combines_series(contestants))) {
+      text +=
+          fmt::format("\"{}\",combine alone,{},{},{:.3f}\n",
+                      contestants[singles_contestant(contestants)]->name(), rank, iteration++, us);
     }
   }
   for (int rank = 0; rank < board.ranks(); ++rank) {
@@ -141,6 +149,9 @@ Results collect(const Board& board, const Workload& workload, const Contestants&
     result.combine_us = summary(kCombine);
     result.pair_us = summary(kPair);
     if (timed_singles) result.single_us = Summary::of(longest_singles(board));
+    if (which == singles_contestant(contestants) && bench_case.combines) {
+      result.combine_alone_us = Summary::of(longest_of_ranks(board, combines_series(contestants)));
+    }
     result.dispatch_naive_bytes = remote * dispatch_row;
     result.combine_naive_bytes = remote * combine_row;
     for (int rank = 0; rank < board.ranks(); ++rank) {

@@ -22,7 +22,8 @@ struct ContestantResult {
   std::string way;    ///< See Contestant.
   std::string about;  ///< See Contestant.
   Summary dispatch_us, combine_us, pair_us;
-  std::optional<Summary> single_us;  ///< Pairs timed one by one.
+  std::optional<Summary> single_us;         ///< Pairs timed one by one.
+  std::optional<Summary> combine_alone_us;  ///< Graphs of combines alone.
   double dispatch_wire_bytes = 0.0, combine_wire_bytes = 0.0;
   double dispatch_naive_bytes = 0.0, combine_naive_bytes = 0.0;
   std::int64_t wrong = 0;
@@ -81,6 +82,6 @@ void print_table(const Results& results, std::FILE* out);
 std::string to_json(const Results& results);
 std::string to_csv(const Results& results);
 /// Every sample: "name,operation,rank,iteration,us".
-std::string samples_csv(const Board& board, const Contestants& contestants);
+std::string samples_csv(const Board& board, const Contestants& contestants, bool combines);
 
 }  // namespace sluice::bench

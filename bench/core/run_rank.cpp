@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kProfileRounds = 20;
 /// More than any run has.
-constexpr int kSeriesMax = (kPair + 1) * RankRecord::kContestantsMax + 2 * kGemmParts;
+constexpr int kSeriesMax = (kPair + 1) * RankRecord::kContestantsMax + 2 * kGemmParts + 1;
 
 Status write_text(const std::string& path, const std::string& text) {
   if (path == "-") {
@@ -163,7 +163,8 @@ int run_contestants(Board& board, const Workload& workload, const Contestants& c
     results.command = settings.command;
     status = report(results, settings);
     if (status.ok() && !settings.samples.empty()) {
-      status = write_text(settings.samples, samples_csv(board, contestants));
+      status = write_text(settings.samples,
+                          samples_csv(board, contestants, workload.bench_case.combines));
     }
     if (status.ok()) return results.exit_status();
   }
@@ -198,7 +199,8 @@ int run_sluice(World& world, std::byte* board_memory, const Workload& workload,
   Result<Contestants> made = make_contestants(world, workload, **place, settings);
   if (!made) return complain(made.status(), world.rank());
   Contestants contestants = std::move(made).value();
-  Board::Form form{series_count(contestants), bench_case.iterations, bench_case.singles, 0};
+  Board::Form form{series_count(contestants) + (bench_case.combines ? 1 : 0), bench_case.iterations,
+                   bench_case.singles, 0};
   std::unique_ptr<NetworkMeter> network;
   if (group->nodes().several()) {
     Result<std::unique_ptr<NetworkMeter>> meter = NetworkMeter::open(world, bench_case, **place);

@@ -173,10 +173,12 @@ Status SluiceContestant::allocate_outputs() {
   const std::size_t scale_bytes = codec::scale_bytes(case_.dispatch_codec, case_.hidden);
   const std::size_t hidden = static_cast<std::size_t>(case_.hidden);
   handle_stride_ = whole_pages(communicator_.handle_bytes());
-  for (auto [memory, bytes] : {std::pair<Mirror*, std::size_t>{&rows_, row_count * row_bytes},
-                               {&scales_, row_count * scale_bytes},
-                               {&out_, static_cast<std::size_t>(case_.tokens) * hidden * 2},
-                               {&handles_, 2 * handle_stride_}}) {
+  for (auto [memory, bytes] :
+       {std::pair<Mirror*, std::size_t>{&rows_, row_count * row_bytes},
+        {&scales_, row_count * scale_bytes},
+        {&out_, static_cast<std::size_t>(case_.tokens) * hidden * 2},
+        {&handles_, static_cast<std::size_t>(kSetHandles + (case_.combines ? case_.sets : 0)) *
+                        handle_stride_}}) {
     Result<Mirror> made = Mirror::make(place_, bytes);
     if (!made) return made.status();
     *memory = std::move(made).value();
@@ -251,11 +253,14 @@ ConstTensorView SluiceContestant::weights(int set) const {
               case_.tokens_of(communicator_.rank()), case_.top_k);
 }
 
+Handle SluiceContestant::handle_at(int index) const {
+  return Handle(handles_.device() + static_cast<std::size_t>(index) * handle_stride_,
+                communicator_.handle_bytes(), place_.device());
+}
+
 Status SluiceContestant::dispatch(int set, int handle) {
   const std::int64_t routes = std::int64_t{case_.tokens} * case_.top_k;
-  dispatch_outputs_.handle =
-      Handle(handles_.device() + static_cast<std::size_t>(handle) * handle_stride_,
-             communicator_.handle_bytes(), place_.device());
+  dispatch_outputs_.handle = handle_at(handle);
   const ConstTensorView ids = view(ids_.device() + static_cast<std::size_t>(set * routes) * 4,
                                    DType::i32, case_.tokens_of(communicator_.rank()), case_.top_k);
   const ConstTensorView given = case_.weights_at_combine ? ConstTensorView() : weights(set);
@@ -273,27 +278,43 @@ Status SluiceContestant::dispatch(int set, int handle) {
   return queued ? complete(received_.status, received_.report, "dispatch") : queued;
 }
 
-Status SluiceContestant::combine(int set) {
+Status SluiceContestant::combine(int set, const Handle& handle) {
   if (case_.weights_at_combine) combine_options_.weights = weights(set);
   CombineResult result;
   Status queued = before_ ? before_() : Status();
   if (!queued) return queued;
   if (between_) {
-    const CombineTicket ticket =
-        communicator_.send_combine(y(set), received_.handle, combine_options_);
+    const CombineTicket ticket = communicator_.send_combine(y(set), handle, combine_options_);
     queued = between_();
     result = communicator_.receive_combine(ticket, combine_outputs_);
   } else {
-    result = communicator_.combine(y(set), received_.handle, combine_outputs_.out, combine_options_,
+    result = communicator_.combine(y(set), handle, combine_outputs_.out, combine_options_,
                                    combine_outputs_);
   }
   return queued ? complete(result.status, result.report, "combine") : queued;
 }
 
 Status SluiceContestant::run(int operation, int set) {
-  if (operation == kCombine) return combine(set);
+  if (operation == kCombine) return combine(set, received_.handle);
   if (Status status = dispatch(set, operation == kPair ? 1 : 0); !status) return status;
-  return operation == kPair ? combine(set) : Status();
+  return operation == kPair ? combine(set, received_.handle) : Status();
+}
+
+Status SluiceContestant::dispatch_sets() {
+  for (int set = 0; set < case_.sets; ++set) {
+    if (Status status = dispatch(set, kSetHandles + set); !status) return status;
+  }
+  return settle();
+}
+
+Status SluiceContestant::combine_alone(int set) {
+  return combine(set, handle_at(kSetHandles + set));
+}
+
+Result<std::int64_t> SluiceContestant::check_combine(int set) {
+  if (Status status = settle(); !status) return status;
+  if (Status status = pull({&out_}); !status) return status;
+  return count_wrong_sums(set);
 }
 
 Status SluiceContestant::settle() {
@@ -413,7 +434,8 @@ Result<std::int64_t> SluiceContestant::check(int set, const Submit& submit) {
   if (Status status = pull({&rows_, &scales_, &handles_}); !status) return status;
   std::int64_t wrong = count_wrong_rows(workload_, space_, set, communicator_.rank(), rows_view());
   wrong += count_wrong_handle(Handle(handles_.host(), communicator_.handle_bytes()), set);
-  if (Status status = submit([&] { return combine(set); }); !status) return status;
+  if (Status status = submit([&] { return combine(set, received_.handle); }); !status)
+    return status;
   if (Status status = settle(); !status) return status;
   if (Status status = pull({&out_}); !status) return status;
   return wrong + count_wrong_sums(set);

@@ -32,6 +32,9 @@ class SluiceContestant final : public QueuedContestant {
   using QueuedContestant::check;
   Result<std::int64_t> check(int set, const Submit& submit) override;
   Result<std::int64_t> check_chain(int set, const std::function<Status()>& chain) override;
+  Status dispatch_sets() override;
+  Status combine_alone(int set) override;
+  Result<std::int64_t> check_combine(int set) override;
 
   /// Operations are made of halves from now on, with `between` called between the two; with none of it,
   /// of whole calls again.
@@ -51,7 +54,8 @@ class SluiceContestant final : public QueuedContestant {
   void write_x(std::byte* to) const;
   Status allocate_outputs();
   Status dispatch(int set, int handle);
-  Status combine(int set);
+  Status combine(int set, const Handle& handle);
+  Handle handle_at(int index) const;
   /// On this contestant's device.
   TensorView view(std::byte* data, DType dtype, std::int64_t rows, std::int64_t columns) const;
   ConstTensorView x(int set) const;
@@ -77,6 +81,8 @@ class SluiceContestant final : public QueuedContestant {
   std::byte* x_ = nullptr;  // On the device.
   std::byte* y_ = nullptr;
   std::size_t handle_stride_ = 0;
+  static constexpr int kSetHandles =
+      2;  // Behind those of what is timed and checked: one of every set.
   DispatchOptions dispatch_options_;
   CombineOptions combine_options_;
   DispatchOutputs dispatch_outputs_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include <array>
 #include <span>
@@ -169,20 +170,57 @@ class Launched final : public Contestant {
 
   /// Microseconds per operation.
   Result<double> time(int operation) {
-    Status status = go(operation, true);
-    if (status) status = cuda_status(cudaEventRecord(begin_.get(), stream_), "an event");
-    if (status) status = go(operation, false);
-    if (status) status = cuda_status(cudaEventRecord(end_.get(), stream_), "an event");
-    if (status) status = contestant_->settle();
+    return time([&](bool head) { return go(operation, head); });
+  }
+
+  /// Microseconds per combine in graphs of combines alone, of `warmup` graphs and then of as many as there is room for.
+  /// What the last one leaves is looked at.
+  Status time_combines(Board& board, int warmup, std::span<double> us) {
+    Status status = contestant_->dispatch_sets();
+    Chains chains;
+    for (auto [graph, count] :
+         {std::pair(&chains.head, kHeadOperations), std::pair(&chains.body, chain_)}) {
+      if (!status) return status;
+      status = capture(
+          stream_,
+          [&, count = count] {
+            Status queued;
+            for (int i = 0; queued && i < count; ++i)
+              queued = contestant_->combine_alone(i % sets_);
+            return queued;
+          },
+          *graph);
+    }
+    for (int sample = -warmup; status && sample < static_cast<int>(us.size()); ++sample) {
+      if (const Result<std::int64_t> start = board.pass(); !start) return start.status();
+      const Result<double> each =
+          time([&](bool head) { return replay(stream_, head ? chains.head : chains.body); });
+      if (!each) return each.status();
+      if (sample >= 0) us[static_cast<std::size_t>(sample)] = *each;
+    }
     if (!status) return status;
-    const Result<double> us = microseconds_between(begin_, end_);
-    return us ? Result<double>(*us / chain_) : us;
+    const Result<std::int64_t> wrong = contestant_->check_combine((chain_ - 1) % sets_);
+    if (!wrong) return wrong.status();
+    if (*wrong == 0) return {};
+    return {StatusCode::internal, fmt::format("combines alone: {} values are wrong", *wrong)};
   }
 
  private:
   struct Chains {
     Graph head, body;
   };
+
+  template <typename Go>
+  Result<double> time(const Go& go) {
+    Status status = go(true);
+    if (status) status = cuda_status(cudaEventRecord(begin_.get(), stream_), "an event");
+    if (status) status = go(false);
+    if (status) status = cuda_status(cudaEventRecord(end_.get(), stream_), "an event");
+    if (status) status = contestant_->settle();
+    if (!status) return status;
+    const Result<double> us = microseconds_between(begin_, end_);
+    return us ? Result<double>(*us / chain_) : us;
+  }
 
   Status queue(int operation, int count) {
     for (int i = 0; i < count; ++i) {
@@ -260,6 +298,14 @@ Status measure_launched(Board& board, const Case& bench_case, const Contestants&
   if (bench_case.singles > 0) {
     auto& contestant = static_cast<Launched&>(*contestants[singles_contestant(contestants)]);
     if (Status status = contestant.time_singles(board, board.singles(board.rank())); !status) {
+      return status;
+    }
+  }
+  if (bench_case.combines) {
+    auto& contestant = static_cast<Launched&>(*contestants[singles_contestant(contestants)]);
+    if (Status status = contestant.time_combines(
+            board, bench_case.warmup, board.samples(board.rank(), combines_series(contestants)));
+        !status) {
       return status;
     }
   }

@@ -16,7 +16,7 @@ for mode in latency throughput; do
   processors=8
   [ $mode = latency ] || { tokens=40; processors=4; }
   SLUICE_SIMULATOR_PROCESSORS=$processors "$sluice" bench --engine cuda --ranks 2 --tokens $tokens \
-    --hidden 256 --experts 16 --iterations 2 --warmup 0 --sets 2 --chain 2 --mode $mode --check --deadline 100 --singles 3 --late 50 --samples "$folder/samples.csv" \
+    --hidden 256 --experts 16 --iterations 2 --warmup 0 --sets 2 --chain 2 --mode $mode --check --deadline 100 --singles 3 --combines --late 50 --samples "$folder/samples.csv" \
     --profile "$folder/profile" >"$folder/table"
   cat "$folder/table"
   grep -q '# OK: every value is right' "$folder/table"
@@ -26,6 +26,8 @@ for mode in latency throughput; do
   [ "$(count 'sluice, graph",pair,' "$folder/samples.csv")" = 4 ]
   [ "$(count 'stream",dispatch,' "$folder/samples.csv")" = 4 ]
   [ "$(count 'graph",one pair,' "$folder/samples.csv")" = 6 ]
+  [ "$(count 'graph",combine alone,' "$folder/samples.csv")" = 4 ]
+  grep -q '# sluice, graph: combines alone: min [0-9.]*, p50 [0-9.]*,' "$folder/table"
   [ "$(count 'all late, graph",pair,' "$folder/samples.csv")" = 4 ]
   [ "$(count 'one late, graph",pair,' "$folder/samples.csv")" = 4 ]
 
