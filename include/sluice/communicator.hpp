@@ -66,8 +66,8 @@ struct CommunicatorOptions {
 
 /// What an allocator is asked for.
 enum class BufferKind : std::uint8_t { rows, scales };
-/// Returns memory of at least `bytes` bytes, 64-byte aligned, or null: then the rows are dropped
-/// and the call returns out_of_memory.
+/// Returns memory of at least `bytes` bytes, 64-byte aligned, or null (or throws): then the rows are
+/// dropped and the call returns out_of_memory.
 using RowAllocator = std::function<void*(BufferKind kind, std::size_t bytes)>;
 
 /// Arguments of a dispatch's send half. Layout, codec, alignment and capacity are equal on all

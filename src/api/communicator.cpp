@@ -84,9 +84,10 @@ Status out_of_order(const char* operation, std::uint64_t seen, const SentHalves<
 
 struct Communicator::Impl {
   engine::EngineConfig config;
-  std::unique_ptr<engine::Engine> engine;
   SentHalves<engine::DispatchSend> dispatches;
   SentHalves<engine::CombineSend> combines;
+  std::unique_ptr<engine::Engine>
+      engine;  // The last: its kernels may still read what requests keep.
 
   std::chrono::nanoseconds timeout(std::optional<std::chrono::nanoseconds> given) const {
     if (given) return *given;

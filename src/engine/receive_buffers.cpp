@@ -79,6 +79,15 @@ Status check(const char* name, const TensorView& view, DType dtype, std::int64_t
   return {};
 }
 
+/// Whatever the caller's allocator does, the operation goes on: other ranks count on it.
+void* ask(const RowAllocator& allocator, BufferKind kind, std::size_t bytes) {
+  try {
+    return allocator(kind, bytes);
+  } catch (...) {
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 Result<ReceiveBuffers> resolve_buffers(const DispatchOutputs& outputs, const RowsNeeded& needed,
@@ -125,8 +134,8 @@ Result<ReceiveBuffers> resolve_buffers(const DispatchOutputs& outputs, const Row
   void* rows_data = nullptr;
   void* scales_data = nullptr;
   if (outputs.allocator) {
-    if (need_rows) rows_data = outputs.allocator(BufferKind::rows, rows_bytes);
-    if (need_scales) scales_data = outputs.allocator(BufferKind::scales, scales_bytes);
+    if (need_rows) rows_data = ask(outputs.allocator, BufferKind::rows, rows_bytes);
+    if (need_scales) scales_data = ask(outputs.allocator, BufferKind::scales, scales_bytes);
   } else {
     const std::size_t scales_at = window::round_up(rows_bytes, window::kLineBytes);
     buffers.owner = take(scales_at + scales_bytes);

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <type_traits>
+
 #include "engine/cuda/counters.cuh"
 #include "engine/cuda/packets.cuh"
 #include "engine/cuda/waiting.cuh"

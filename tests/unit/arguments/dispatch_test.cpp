@@ -237,6 +237,12 @@ TEST(DispatchArguments, Rows) {
            [&](auto& a) {
              a.outputs.allocator = [](BufferKind, std::size_t) -> void* { return nullptr; };
            },
+           {"no memory for the received rows", "640 bytes"}, StatusCode::out_of_memory),
+       bad(
+           "allocator that throws",
+           [&](auto& a) {
+             a.outputs.allocator = [](BufferKind, std::size_t) -> void* { throw std::bad_alloc(); };
+           },
            {"no memory for the received rows", "640 bytes"}, StatusCode::out_of_memory)});
 }
 

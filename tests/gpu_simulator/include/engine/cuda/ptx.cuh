@@ -12,6 +12,7 @@
 #include <deque>
 #include <map>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
