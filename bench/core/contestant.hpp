@@ -77,16 +77,20 @@ class QueuedContestant : public Contestant {
   /// The same for what a chain of pairs leaves whose last one was on `set`. `chain` queues it.
   virtual Result<std::int64_t> check_chain(int set, const std::function<Status()>& chain) = 0;
   /// Dispatches every set, each into a handle of its own, for combine_alone().
-  virtual Status dispatch_sets() {
-    return {StatusCode::unimplemented, name() + ": no combines alone"};
-  }
-  virtual Status combine_alone(int /*set*/) { return dispatch_sets(); }
+  virtual Status dispatch_sets() { return no_combines(); }
+  virtual Status combine_alone(int /*set*/) { return no_combines(); }
   /// How many values of what the latest combine_alone(), of `set`, has left are wrong.
-  virtual Result<std::int64_t> check_combine(int /*set*/) { return dispatch_sets(); }
+  virtual Result<std::int64_t> check_combine(int /*set*/) { return no_combines(); }
   virtual void start_profile() {}
   virtual Status write_profile(const std::string& /*path*/) { return {}; }
   Result<std::int64_t> check(int set) final {
     return check(set, [](const std::function<Status()>& queue) { return queue(); });
+  }
+
+ private:
+  /// --combines times Sluice's only.
+  Status no_combines() const {
+    return {StatusCode::failed_precondition, name() + ": its combines are not timed alone"};
   }
 };
 

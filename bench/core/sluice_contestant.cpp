@@ -405,7 +405,7 @@ std::int64_t SluiceContestant::count_wrong_records(const Handle& handle, int set
 Status SluiceContestant::poison(int set) {
   poison_rows(workload_, space_, set, communicator_.rank(), rows_view());
   poison_output(workload_, out_.host());
-  std::memset(handles_.host(), 0xA5, 2 * handle_stride_);
+  std::memset(handles_.host(), 0xA5, kSetHandles * handle_stride_);
   for (const Mirror* memory : {&rows_, &scales_, &out_, &handles_}) {
     if (Status status = memory->push(place_); !status) return status;
   }

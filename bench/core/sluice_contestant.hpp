@@ -81,8 +81,8 @@ class SluiceContestant final : public QueuedContestant {
   std::byte* x_ = nullptr;  // On the device.
   std::byte* y_ = nullptr;
   std::size_t handle_stride_ = 0;
-  static constexpr int kSetHandles =
-      2;  // Behind those of what is timed and checked: one of every set.
+  // Of dispatches that are timed, and of pairs. Behind them one of every set, for combines alone.
+  static constexpr int kSetHandles = 2;
   DispatchOptions dispatch_options_;
   CombineOptions combine_options_;
   DispatchOutputs dispatch_outputs_;
