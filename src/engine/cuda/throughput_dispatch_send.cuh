@@ -132,8 +132,7 @@ class Routing {
 
   /// Counts a share, for the blocks that have later ones. Leaves its only slice noted.
   __device__ __forceinline__ void count(int share) {
-    __shared__ bool bad;
-    if (threadIdx.x == 0) bad = false;
+    bool bad = false;
     const int end = shares_.first(share + 1);
 #pragma unroll 1
     for (int row = static_cast<int>(threadIdx.x); row < slice_.rows; row += kBlockThreads) {
@@ -145,7 +144,7 @@ class Routing {
       pass_slice(slice_);
     }
     // Whoever reads how many routes are bad has awaited the counts.
-    if (shares_.first(share) < end && bad) fence_system();
+    if (__syncthreads_or(static_cast<int>(bad)) != 0) fence_system();
     std::uint64_t* const counts = desk_.counts + std::int64_t{share} * slice_.rows;
     // Pairs with counted_before(). The word says all.
 #pragma unroll 1

@@ -120,11 +120,10 @@ __device__ __forceinline__ void number_rows_for_all(const Receipt& r, const Desk
                                      shared.note.block, a.timeout_ns, lane);
     if (g.published != nullptr && !a.cached) await_counts(r, arrival, lane);
     Coming& coming = shared.coming;
-    coming.missing = lanes_with(arrival.missing);
-    coming.refused = lanes_with(arrival.refused);
-    coming.mismatched = lanes_with(arrival.mismatched);
-    std::uint32_t given =
-        ((1U << g.ranks) - 1U) & ~(coming.missing | coming.refused | coming.mismatched);
+    const std::uint32_t missing = lanes_with(arrival.missing);
+    const std::uint32_t refused = lanes_with(arrival.refused);
+    const std::uint32_t mismatched = lanes_with(arrival.mismatched);
+    std::uint32_t given = ((1U << g.ranks) - 1U) & ~(missing | refused | mismatched);
     if (a.cached && !drop) {
       given &= static_cast<std::uint32_t>(r.handle.header()->accepted.words[0]);
     }
@@ -147,6 +146,9 @@ __device__ __forceinline__ void number_rows_for_all(const Receipt& r, const Desk
           staged ? static_cast<std::int64_t>(g.layout.staged_row_stride()) : arrival.rows.stride;
     }
     if (lane == 0) {
+      coming.missing = missing;
+      coming.refused = refused;
+      coming.mismatched = mismatched;
       arrivals.records[0] = 0;
       arrivals.given = drop ? 0 : given;
       arrivals.staging = staging;
