@@ -49,6 +49,12 @@ class DispatchCall {
   /// The routing only, checked; `whole(handle)` then moves the rows.
   void plan();
 
+  /// For a call that a graph repeats, with other data each time. load() lets `captured` read what this call has, and empties what it
+  /// writes, before whatever follows on the place's stream; unload() takes what it has left, as if `received` had come of
+  /// this call, once it is over.
+  void load(const DispatchCall& captured) const;
+  void unload(const DispatchCall& captured, const Received& received);
+
   /// Compares everything that came out with the reference.
   void check();
 
@@ -126,6 +132,9 @@ class CombineCall {
   void whole();
   void send();
   void receive();
+  /// As of DispatchCall.
+  void load(const CombineCall& captured) const;
+  void unload(const CombineCall& captured, const CombineResult& result);
   void check();
 
   const CombineResult& result() const { return result_; }
@@ -170,6 +179,9 @@ class CombineCall {
 
 /// A view without memory, as frameworks give for empty tensors, in place of an empty one.
 ConstTensorView or_null(ConstTensorView view, bool null);
+
+/// Copies what is in one tensor of a call, if there is one, to where another call of the same shape has it: by the place's stream.
+void copy_tensor(const support::Tensor& from, const ConstTensorView& to);
 
 /// Bytes of a vector of numbers.
 template <typename T>

@@ -129,6 +129,28 @@ void CombineCall::receive() {
   take(communicator_.receive_combine(ticket_, outputs_));
 }
 
+void CombineCall::load(const CombineCall& captured) const {
+  copy_tensor(y_tensor_, captured.y_);
+  copy_tensor(weights_tensor_, captured.options_.weights);
+  copy_tensor(row_weights_tensor_, captured.options_.row_weights);
+  for (std::size_t i = 0; i < extras_.size(); ++i) {
+    copy_tensor(extras_[i], captured.extras_[i].view());
+  }
+  copy_tensor(out_tensor_, captured.outputs_.out);
+  copy_tensor(surviving_tensor_, captured.outputs_.surviving_weight);
+  copy_tensor(weights_home_tensor_, captured.outputs_.weights_home);
+  support::place().fill(captured.outputs_.report, 0xFF, sizeof(Report));
+}
+
+void CombineCall::unload(const CombineCall& captured, const CombineResult& result) {
+  support::Place& place = support::place();
+  copy_tensor(captured.out_tensor_, outputs_.out);
+  copy_tensor(captured.surviving_tensor_, outputs_.surviving_weight);
+  copy_tensor(captured.weights_home_tensor_, outputs_.weights_home);
+  place.write(outputs_.report, captured.outputs_.report, sizeof(Report));
+  take(result);
+}
+
 void CombineCall::check() {
   findings_.set_context(context_);
   expect_true(findings_, kRefusal, "status: " + result_.status.to_string(), result_.status.ok());

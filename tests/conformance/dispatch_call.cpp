@@ -290,6 +290,39 @@ void DispatchCall::plan() {
   take(communicator_.plan(ids_, weights_, options, outputs));
 }
 
+void copy_tensor(const Tensor& from, const ConstTensorView& to) {
+  if (!from.view().given() || from.bytes() == 0) return;
+  support::place().write(const_cast<void*>(to.data), from.view().data, from.bytes());
+}
+
+void DispatchCall::load(const DispatchCall& captured) const {
+  copy_tensor(x_tensor_, captured.x_);
+  copy_tensor(given_scales_, captured.options_.scales);
+  copy_tensor(ids_tensor_, captured.ids_);
+  copy_tensor(weights_tensor_, captured.weights_);
+  copy_tensor(mask_tensor_, captured.options_.mask);
+  copy_tensor(rows_tensor_, captured.outputs_.rows);
+  copy_tensor(scales_tensor_, captured.outputs_.scales);
+  copy_tensor(handle_tensor_, captured.handle_tensor_.view());
+  copy_tensor(row_counts_tensor_, captured.outputs_.row_counts);
+  support::place().fill(captured.outputs_.report, 0xFF, sizeof(Report));
+}
+
+void DispatchCall::unload(const DispatchCall& captured, const Received& received) {
+  support::Place& place = support::place();
+  copy_tensor(captured.rows_tensor_, outputs_.rows);
+  copy_tensor(captured.scales_tensor_, outputs_.scales);
+  copy_tensor(captured.handle_tensor_, handle_tensor_.view());
+  copy_tensor(captured.row_counts_tensor_, outputs_.row_counts);
+  place.write(outputs_.report, captured.outputs_.report, sizeof(Report));
+  place.finish();
+  Received own = received;
+  own.handle = outputs_.handle;
+  if (outputs_.rows.given()) own.rows.data = outputs_.rows.data;
+  if (outputs_.scales.given()) own.scales.data = outputs_.scales.data;
+  take(std::move(own));
+}
+
 std::vector<std::int64_t> DispatchCall::rows_shape() const {
   const TensorView& rows = received_.rows;
   if (!rows.given()) return step_.rows_shape(rank_);

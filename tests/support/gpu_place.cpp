@@ -115,6 +115,22 @@ class GpuPlace final : public Place {
     finish();
     return copy;
   }
+  // Other threads of this process call what may not be called while a stream is captured in another mode.
+  void begin_capture() override {
+    must(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin of a capture");
+  }
+  std::function<void()> end_capture() override {
+    cudaGraph_t graph = nullptr;
+    must(cudaStreamEndCapture(stream_, &graph), "end of a capture");
+    cudaGraphExec_t executable = nullptr;
+    must(cudaGraphInstantiate(&executable, graph, 0), "a graph");
+    must(cudaGraphDestroy(graph), "a graph's end");
+    must(cudaGraphUpload(executable, stream_), "upload of a graph");
+    finish();
+    const std::shared_ptr<CUgraphExec_st> owner(
+        executable, [](CUgraphExec_st* one) { (void)cudaGraphExecDestroy(one); });
+    return [this, owner] { must(cudaGraphLaunch(owner.get(), stream_), "launch of a graph"); };
+  }
   void adapt(CommunicatorOptions& options) const override {
     options.device = Device::cuda;
     options.device_index = device_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -27,6 +28,9 @@ class Place {
   virtual void fill(void* to, unsigned char byte, std::size_t bytes);
   /// A copy in host memory.
   virtual std::vector<std::byte> read(const void* from, std::size_t bytes);
+  /// What is put on stream() from begin_capture() on is kept, not run; what end_capture() returns puts it there, once each time.
+  virtual void begin_capture();
+  virtual std::function<void()> end_capture();
   /// What a communicator needs here.
   virtual void adapt(CommunicatorOptions& /*options*/) const {}
 };

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+// Calls that were captured into a CUDA graph, replayed with other data each time, beside calls that were not.
+#include <fmt/core.h>
+
+#include <deque>
+#include <functional>
+
+#include "conformance/calls.hpp"
+#include "conformance/modes.hpp"
+#include "support/compare.hpp"
+#include "support/place.hpp"
+
+namespace sluice::conformance {
+namespace {
+
+constexpr int kReplays = 7;
+
+/// The calls of one graph: `depth` dispatches, then as many combines of them.
+class Captured {
+ public:
+  /// steps[i]: of the i-th dispatch and its combine, which run once as plain calls, and then are captured.
+  Captured(Communicator& communicator, const std::vector<Step>& steps, std::size_t depth,
+           bool halves, support::Findings& findings) {
+    for (std::size_t i = 0; i < depth; ++i) {
+      DispatchCall& dispatch = dispatches_.emplace_back(communicator, steps[i], 0, findings);
+      dispatch.whole();
+      dispatch.check();
+      CombineCall& combine = combines_.emplace_back(communicator, steps[i], 0, dispatch.handle(),
+                                                    dispatch.rows_shape(), findings);
+      combine.whole();
+      combine.check();
+    }
+    support::place().begin_capture();
+    if (halves) {
+      capture_halves(communicator);
+    } else {
+      capture(communicator);
+    }
+    replay_ = support::place().end_capture();
+    for (std::size_t i = 0; i < depth; ++i) {
+      findings.set_context(fmt::format("capture of call {}: ", i));
+      support::expect_true(findings, "", received_[i].status.to_string(), received_[i].status.ok());
+      support::expect_true(findings, "", results_[i].status.to_string(), results_[i].status.ok());
+    }
+  }
+
+  /// With the data of steps[i] in place of those of its i-th dispatch and combine.
+  void replay(Communicator& communicator, const std::vector<const Step*>& steps,
+              support::Findings& findings) {
+    std::deque<DispatchCall> dispatches;
+    std::deque<CombineCall> combines;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      dispatches.emplace_back(communicator, *steps[i], 0, findings).load(dispatches_[i]);
+      combines
+          .emplace_back(communicator, *steps[i], 0, dispatches_[i].handle(),
+                        dispatches_[i].rows_shape(), findings)
+          .load(combines_[i]);
+    }
+    replay_();
+    support::place().finish();
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      dispatches[i].unload(dispatches_[i], received_[i]);
+      dispatches[i].check();
+      combines[i].unload(combines_[i], results_[i]);
+      combines[i].check();
+    }
+  }
+
+ private:
+  void capture(Communicator& communicator) {
+    for (std::size_t i = 0; i < dispatches_.size(); ++i) {
+      const DispatchCall& d = dispatches_[i];
+      received_.push_back(
+          communicator.dispatch(d.x(), d.ids(), d.weights(), d.options(), d.outputs()));
+      const CombineCall& c = combines_[i];
+      results_.push_back(
+          communicator.combine(c.y(), received_[i].handle, c.out(), c.options(), c.outputs()));
+    }
+  }
+  /// All are sent before the first is received.
+  void capture_halves(Communicator& communicator) {
+    std::vector<DispatchTicket> dispatch_tickets;
+    for (const DispatchCall& d : dispatches_) {
+      dispatch_tickets.push_back(
+          communicator.send_dispatch(d.x(), d.ids(), d.weights(), d.options()));
+    }
+    for (std::size_t i = 0; i < dispatches_.size(); ++i) {
+      received_.push_back(
+          communicator.receive_dispatch(dispatch_tickets[i], dispatches_[i].outputs()));
+    }
+    std::vector<CombineTicket> combine_tickets;
+    for (std::size_t i = 0; i < combines_.size(); ++i) {
+      const CombineCall& c = combines_[i];
+      combine_tickets.push_back(communicator.send_combine(c.y(), received_[i].handle, c.options()));
+    }
+    for (std::size_t i = 0; i < combines_.size(); ++i) {
+      results_.push_back(communicator.receive_combine(combine_tickets[i], combines_[i].outputs()));
+    }
+  }
+
+  std::deque<DispatchCall> dispatches_;
+  std::deque<CombineCall> combines_;
+  std::vector<Received> received_;
+  std::vector<CombineResult> results_;
+  std::function<void()> replay_;
+};
+
+class Graphs : public LayoutTest {
+ protected:
+  /// `depth` operations of a kind in a graph; by halves, or each as one call.
+  static void expect_replays(const Scenario& scenario, const StepSpec& first, std::size_t depth,
+                             bool halves) {
+    std::vector<Step> steps;
+    for (std::size_t i = 0; i < depth * (kReplays + 2); ++i) {
+      StepSpec spec = first;
+      if (i % 3 == 1) spec.routing = support::RoutingKind::sparse;
+      steps.push_back(prepare_step(scenario, spec, static_cast<int>(i)));
+    }
+    expect_clean(run_body(
+        scenario, [&](World& world, Communicator& communicator, support::Findings& findings) {
+          Captured graph(communicator, steps, depth, halves, findings);
+          // To make a graph may wait for kernels of ranks that share the GPU, which wait for this one.
+          const Status all = world.barrier();
+          support::expect_true(findings, "", all.to_string(), all.ok());
+          for (std::size_t replay = 0; replay < kReplays; ++replay) {
+            std::vector<const Step*> own;
+            for (std::size_t i = 0; i < depth; ++i) own.push_back(&steps[(replay + 1) * depth + i]);
+            graph.replay(communicator, own, findings);
+            // What is not captured goes on between.
+            if (replay % 3 == 1) run_step(communicator, steps.back(), findings);
+          }
+        }));
+  }
+
+  /// Tokens of each rank are as many in all steps, and rows lie in tensors of the caller.
+  static StepSpec fixed() {
+    StepSpec spec;
+    spec.tokens = support::TokensKind::full;
+    spec.rows_from = RowsFrom::caller;
+    spec.caller_handle = true;
+    return spec;
+  }
+};
+
+TEST_P(Graphs, WholeCalls) {
+  expect_replays(small(), fixed(), 1, false);
+}
+
+TEST_P(Graphs, ManyTokens) {
+  Scenario scenario = small();
+  scenario.shape.max_tokens = 80;
+  expect_replays(scenario, fixed(), 1, false);
+}
+
+TEST_P(Graphs, RowsOfTheLibrary) {
+  StepSpec spec = fixed();
+  spec.tokens = support::TokensKind::some_zero;
+  spec.rows_from = RowsFrom::library;
+  spec.weights_at_combine = true;
+  expect_replays(small(), spec, 2, false);
+}
+
+TEST_P(Graphs, HalvesInFlight) {
+  StepSpec spec = fixed();
+  spec.zero_padding = true;
+  spec.row_counts = true;
+  spec.shared_results = 1;
+  expect_replays(small(), spec, 2, true);
+}
+
+TEST_P(Graphs, RegisteredTensors) {
+  Scenario scenario = small();
+  scenario.options.y_memory = YMemory::registered;
+  StepSpec spec = fixed();
+  spec.registered_x = true;
+  spec.registered_y = true;
+  scenario.steps = {spec};
+  scenario.options.registered_bytes = 6 * registered_bytes(scenario);
+  expect_replays(scenario, spec, 2, true);
+  expect_replays(scenario, spec, 1, false);
+}
+
+INSTANTIATE_TEST_SUITE_P(Captured, Graphs, all_layouts(), Graphs::name);
+
+}  // namespace
+}  // namespace sluice::conformance
