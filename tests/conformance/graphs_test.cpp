@@ -2,13 +2,15 @@
 // Calls that were captured into a CUDA graph, replayed with other data each time, beside calls that were not.
 #include <fmt/core.h>
 
+#include <array>
 #include <deque>
 #include <functional>
+#include <memory>
 
 #include "conformance/calls.hpp"
 #include "conformance/modes.hpp"
 #include "support/compare.hpp"
-#include "support/place.hpp"
+#include "support/gpu_place.hpp"
 
 namespace sluice::conformance {
 namespace {
@@ -18,9 +20,10 @@ constexpr int kReplays = 7;
 /// The calls of one graph: `depth` dispatches, then as many combines of them.
 class Captured {
  public:
-  /// steps[i]: of the i-th dispatch and its combine, which run once as plain calls, and then are captured.
+  /// steps[i]: of the i-th dispatch and its combine, which run once as plain calls, and then are captured. second: where calls go in
+  /// turn with the place's own stream, if there is one; nothing but the order of the calls tells one of them to come after the other.
   Captured(Communicator& communicator, const std::vector<Step>& steps, std::size_t depth,
-           bool halves, support::Findings& findings) {
+           bool halves, support::Place* second, support::Findings& findings) {
     for (std::size_t i = 0; i < depth; ++i) {
       DispatchCall& dispatch = dispatches_.emplace_back(communicator, steps[i], 0, findings);
       dispatch.whole();
@@ -30,13 +33,17 @@ class Captured {
       combine.whole();
       combine.check();
     }
-    support::place().begin_capture();
+    support::Place& place = support::place();
+    place.begin_capture();
+    if (second != nullptr) second->follow(place);
+    streams_ = {place.stream(), second != nullptr ? second->stream() : place.stream()};
     if (halves) {
       capture_halves(communicator);
     } else {
       capture(communicator);
     }
-    replay_ = support::place().end_capture();
+    if (second != nullptr) place.follow(*second);
+    replay_ = place.end_capture();
     for (std::size_t i = 0; i < depth; ++i) {
       findings.set_context(fmt::format("capture of call {}: ", i));
       support::expect_true(findings, "", received_[i].status.to_string(), received_[i].status.ok());
@@ -67,14 +74,21 @@ class Captured {
   }
 
  private:
+  /// The options, or outputs, of a call, for the stream whose turn it is.
+  template <typename T>
+  T on_next_stream(T of_call) {
+    of_call.stream = streams_[turn_++ % streams_.size()];
+    return of_call;
+  }
   void capture(Communicator& communicator) {
     for (std::size_t i = 0; i < dispatches_.size(); ++i) {
       const DispatchCall& d = dispatches_[i];
-      received_.push_back(
-          communicator.dispatch(d.x(), d.ids(), d.weights(), d.options(), d.outputs()));
+      received_.push_back(communicator.dispatch(d.x(), d.ids(), d.weights(),
+                                                on_next_stream(d.options()), d.outputs()));
       const CombineCall& c = combines_[i];
-      results_.push_back(
-          communicator.combine(c.y(), received_[i].handle, c.out(), c.options(), c.outputs()));
+      results_.push_back(communicator.combine(c.y(), received_[i].handle, c.out(),
+                                              on_next_stream(c.options()), c.outputs()));
+      ++turn_;  // The next dispatch follows on the stream of this combine.
     }
   }
   /// All are sent before the first is received.
@@ -82,19 +96,21 @@ class Captured {
     std::vector<DispatchTicket> dispatch_tickets;
     for (const DispatchCall& d : dispatches_) {
       dispatch_tickets.push_back(
-          communicator.send_dispatch(d.x(), d.ids(), d.weights(), d.options()));
+          communicator.send_dispatch(d.x(), d.ids(), d.weights(), on_next_stream(d.options())));
     }
     for (std::size_t i = 0; i < dispatches_.size(); ++i) {
-      received_.push_back(
-          communicator.receive_dispatch(dispatch_tickets[i], dispatches_[i].outputs()));
+      received_.push_back(communicator.receive_dispatch(dispatch_tickets[i],
+                                                        on_next_stream(dispatches_[i].outputs())));
     }
     std::vector<CombineTicket> combine_tickets;
     for (std::size_t i = 0; i < combines_.size(); ++i) {
       const CombineCall& c = combines_[i];
-      combine_tickets.push_back(communicator.send_combine(c.y(), received_[i].handle, c.options()));
+      combine_tickets.push_back(
+          communicator.send_combine(c.y(), received_[i].handle, on_next_stream(c.options())));
     }
     for (std::size_t i = 0; i < combines_.size(); ++i) {
-      results_.push_back(communicator.receive_combine(combine_tickets[i], combines_[i].outputs()));
+      results_.push_back(
+          communicator.receive_combine(combine_tickets[i], on_next_stream(combines_[i].outputs())));
     }
   }
 
@@ -103,13 +119,16 @@ class Captured {
   std::vector<Received> received_;
   std::vector<CombineResult> results_;
   std::function<void()> replay_;
+  std::array<void*, 2> streams_{};
+  std::size_t turn_ = 0;
 };
 
 class Graphs : public LayoutTest {
  protected:
+  enum class Streams { one, two };
   /// `depth` operations of a kind in a graph; by halves, or each as one call.
   static void expect_replays(const Scenario& scenario, const StepSpec& first, std::size_t depth,
-                             bool halves) {
+                             bool halves, Streams streams = Streams::one) {
     std::vector<Step> steps;
     for (std::size_t i = 0; i < depth * (kReplays + 2); ++i) {
       StepSpec spec = first;
@@ -118,7 +137,11 @@ class Graphs : public LayoutTest {
     }
     expect_clean(run_body(
         scenario, [&](World& world, Communicator& communicator, support::Findings& findings) {
-          Captured graph(communicator, steps, depth, halves, findings);
+          std::unique_ptr<support::Place> second;
+          if (streams == Streams::two) {
+            second = support::gpu_place(world.rank(), support::longest_wait());
+          }
+          Captured graph(communicator, steps, depth, halves, second.get(), findings);
           // To make a graph may wait for kernels of ranks that share the GPU, which wait for this one.
           const Status all = world.barrier();
           support::expect_true(findings, "", all.to_string(), all.ok());
@@ -166,6 +189,12 @@ TEST_P(Graphs, HalvesInFlight) {
   spec.row_counts = true;
   spec.shared_results = 1;
   expect_replays(small(), spec, 2, true);
+}
+
+// As with streams that are not captured, calls follow one another in the order in which they are made.
+TEST_P(Graphs, TwoStreams) {
+  expect_replays(small(), fixed(), 3, false, Streams::two);
+  expect_replays(small(), fixed(), 2, true, Streams::two);
 }
 
 TEST_P(Graphs, RegisteredTensors) {

@@ -2,6 +2,7 @@
 #include "streams.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 #include <thread>
 #include <utility>
@@ -200,7 +201,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
-  stream_of(stream).capture = new CUgraph_st;
+  static std::atomic<unsigned long long> captures = 0;
+  stream_of(stream).capture = new CUgraph_st{++captures, {}};
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
@@ -212,9 +214,11 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   }
   return cudaSuccess;
 }
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  *status = stream_of(stream).capture != nullptr ? cudaStreamCaptureStatusActive
-                                                 : cudaStreamCaptureStatusNone;
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status,
+                                     unsigned long long* number) {
+  const CUgraph_st* const capture = stream_of(stream).capture;
+  *status = capture != nullptr ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  *number = capture != nullptr ? capture->number : 0;
   return cudaSuccess;
 }
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {

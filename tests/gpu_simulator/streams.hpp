@@ -19,6 +19,7 @@ using Work = std::function<void()>;
 }  // namespace gpu_simulator
 
 struct CUgraph_st {
+  unsigned long long number;               // Of the capture, from 1.
   std::vector<gpu_simulator::Work> nodes;  // In the order of the calls that were captured.
 };
 struct CUgraphExec_st {

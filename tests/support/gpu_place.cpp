@@ -115,6 +115,13 @@ class GpuPlace final : public Place {
     finish();
     return copy;
   }
+  void follow(Place& other) override {
+    cudaEvent_t event = nullptr;
+    must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event");
+    must(cudaEventRecord(event, static_cast<cudaStream_t>(other.stream())), "record of an event");
+    must(cudaStreamWaitEvent(stream_, event, 0), "wait for an event");
+    must(cudaEventDestroy(event), "end of an event");
+  }
   // Other threads of this process call what may not be called while a stream is captured in another mode.
   void begin_capture() override {
     must(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin of a capture");

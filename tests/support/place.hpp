@@ -31,6 +31,8 @@ class Place {
   /// What is put on stream() from begin_capture() on is kept, not run; what end_capture() returns puts it there, once each time.
   virtual void begin_capture();
   virtual std::function<void()> end_capture();
+  /// What is put on stream() from now on comes after what is on that of `other`, a place of this rank.
+  virtual void follow(Place& /*other*/) {}
   /// What a communicator needs here.
   virtual void adapt(CommunicatorOptions& /*options*/) const {}
 };

@@ -8,42 +8,49 @@ namespace {
 
 using memory::cuda_status;
 
-Status ask_capture(cudaStream_t stream, bool& capturing) {
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  Status status = cuda_status(cudaStreamIsCapturing(stream, &capture), "stream");
-  capturing = status.ok() && capture != cudaStreamCaptureStatusNone;
+/// capture: the number of what is captured on the stream, or 0.
+Status ask_capture(cudaStream_t stream, unsigned long long& capture) {
+  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  unsigned long long number = 0;
+  Status status = cuda_status(cudaStreamGetCaptureInfo(stream, &capturing, &number), "stream");
+  capture = status.ok() && capturing != cudaStreamCaptureStatusNone ? number : 0;
   return status;
+}
+
+Status make_event(cudaEvent_t& event) {
+  if (event != nullptr) return {};
+  return cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event");
 }
 
 }  // namespace
 
 StreamOrder::~StreamOrder() {
-  if (event_ != nullptr) (void)cudaEventDestroy(event_);
+  for (cudaEvent_t const event : {event_, captured_event_}) {
+    if (event != nullptr) (void)cudaEventDestroy(event);
+  }
 }
 
 Status StreamOrder::record(cudaStream_t stream) {
-  if (event_ == nullptr) {
-    if (Status status =
-            cuda_status(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "event");
-        !status.ok()) {
-      return status;
-    }
-  }
+  if (Status status = make_event(event_); !status.ok()) return status;
   Status status = cuda_status(cudaEventRecord(event_, stream), "event");
   recorded_ = status.ok();
   return status;
 }
 
 Status StreamOrder::follow(cudaStream_t stream, bool asks) {
-  capturing_ = false;
+  capturing_ = asked_ = false;
+  capture_ = 0;
   // What is not recorded here need not be known to be captured: on the same stream it is in order either way.
-  if (!asks && !shared_ && known_ && stream == last_) return {};
-  if (Status status = ask_capture(stream, capturing_); !status.ok() || capturing_) return status;
+  if (!asks && !shared_ && known_ && stream == last_ && stream == before_.stream) return {};
+  if (Status status = ask_capture(stream, capture_); !status.ok()) return status;
+  asked_ = true;
+  capturing_ = capture_ != 0;
+  if (capturing_) return follow_captured(stream);
   if (!known_ || stream == last_) return {};
   if (!recorded_) {
-    bool last_captures = false;
-    if (Status status = ask_capture(last_, last_captures); !status.ok()) return status;
-    if (last_captures) {
+    unsigned long long last_capture = 0;
+    if (Status status = ask_capture(last_, last_capture); !status.ok()) return status;
+    if (last_capture != 0) {
       return {StatusCode::failed_precondition,
               "a call on another stream while that of the call before is being captured: expected "
               "calls in the order in which they are to run"};
@@ -53,7 +60,21 @@ Status StreamOrder::follow(cudaStream_t stream, bool asks) {
   return cuda_status(cudaStreamWaitEvent(stream, event_), "event");
 }
 
+// An edge of the graph, if the launch before is one of the same graph.
+Status StreamOrder::follow_captured(cudaStream_t stream) {
+  if (!before_.known || before_.stream == stream) return {};
+  if (!before_.asked) {
+    if (Status status = ask_capture(before_.stream, before_.capture); !status.ok()) return status;
+  }
+  if (before_.capture != capture_) return {};
+  if (Status status = make_event(captured_event_); !status.ok()) return status;
+  Status status = cuda_status(cudaEventRecord(captured_event_, before_.stream), "event");
+  if (!status.ok()) return status;
+  return cuda_status(cudaStreamWaitEvent(stream, captured_event_), "event");
+}
+
 Status StreamOrder::launched(cudaStream_t stream) {
+  before_ = {stream, true, asked_, capture_};
   if (capturing_) return {};
   last_ = stream;
   known_ = true;

@@ -7,8 +7,8 @@
 
 namespace sluice::engine::cuda {
 
-/// The order of one communicator's operations: that of their calls, whatever their streams. What is
-/// captured is ordered by its graph alone.
+/// The order of one communicator's operations: that of their calls, whatever their streams. So are those of one capture; graphs
+/// and what is not captured are ordered by the streams on which they run.
 class StreamOrder {
  public:
   /// `shared`: other ranks use this GPU, too, so that it must not be waited for as a whole.
@@ -28,7 +28,16 @@ class StreamOrder {
   void wait();
 
  private:
+  /// The launch before, captured or not.
+  struct Before {
+    cudaStream_t stream = nullptr;
+    bool known = false;              // There was one,
+    bool asked = false;              // and it is known whether it was captured:
+    unsigned long long capture = 0;  // the number of that, or 0.
+  };
+
   Status record(cudaStream_t stream);
+  Status follow_captured(cudaStream_t stream);
 
   bool shared_;
   bool capturing_ = false;
@@ -36,6 +45,10 @@ class StreamOrder {
   bool recorded_ = false;  // and event_ comes after it.
   cudaStream_t last_ = nullptr;
   cudaEvent_t event_ = nullptr;
+  Before before_;
+  bool asked_ = false;              // Of the launch that comes,
+  unsigned long long capture_ = 0;  // and its capture.
+  cudaEvent_t captured_event_ = nullptr;
 };
 
 }  // namespace sluice::engine::cuda
