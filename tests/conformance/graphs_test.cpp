@@ -16,6 +16,11 @@ namespace sluice::conformance {
 namespace {
 
 constexpr int kReplays = 7;
+#if defined(SLUICE_RANKS_ARE_PROCESSES)
+constexpr bool kAlone = true;
+#else
+constexpr bool kAlone = false;
+#endif
 
 /// The calls of one graph: `depth` dispatches, then as many combines of them.
 class Captured {
@@ -34,7 +39,7 @@ class Captured {
       combine.check();
     }
     support::Place& place = support::place();
-    place.begin_capture();
+    place.begin_capture(kAlone);
     if (second != nullptr) second->follow(place);
     streams_ = {place.stream(), second != nullptr ? second->stream() : place.stream()};
     if (halves) {

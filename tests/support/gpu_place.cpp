@@ -122,9 +122,10 @@ class GpuPlace final : public Place {
     must(cudaStreamWaitEvent(stream_, event, 0), "wait for an event");
     must(cudaEventDestroy(event), "end of an event");
   }
-  // Other threads of this process call what may not be called while a stream is captured in another mode.
-  void begin_capture() override {
-    must(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin of a capture");
+  void begin_capture(bool alone) override {
+    must(cudaStreamBeginCapture(
+             stream_, alone ? cudaStreamCaptureModeGlobal : cudaStreamCaptureModeThreadLocal),
+         "begin of a capture");
   }
   std::function<void()> end_capture() override {
     cudaGraph_t graph = nullptr;

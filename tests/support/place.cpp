@@ -25,7 +25,7 @@ std::shared_ptr<void> Place::allocate(std::size_t bytes) {
   return {storage, aligned};
 }
 
-void Place::begin_capture() {
+void Place::begin_capture(bool /*alone*/) {
   std::abort();  // Calls on the host are over when they return.
 }
 std::function<void()> Place::end_capture() {

@@ -29,7 +29,9 @@ class Place {
   /// A copy in host memory.
   virtual std::vector<std::byte> read(const void* from, std::size_t bytes);
   /// What is put on stream() from begin_capture() on is kept, not run; what end_capture() returns puts it there, once each time.
-  virtual void begin_capture();
+  /// alone: meanwhile no thread of this process may do what could disturb a capture, those of the library included; else this
+  /// thread may not.
+  virtual void begin_capture(bool alone);
   virtual std::function<void()> end_capture();
   /// What is put on stream() from now on comes after what is on that of `other`, a place of this rank.
   virtual void follow(Place& /*other*/) {}
