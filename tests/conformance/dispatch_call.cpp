@@ -232,7 +232,7 @@ void DispatchCall::settle() {
   if (place.device() == Device::cpu) return;
   place.finish();
   received_.report = *outputs_.report;
-  if (received_.owner == nullptr) return;
+  if (step_.spec.rows_from != RowsFrom::library) return;
   const auto bring = [&](TensorView& view, std::vector<std::byte>& copy) {
     if (!view.given()) return;
     std::size_t bytes = reference::bytes_of(view.dtype);
@@ -317,9 +317,17 @@ void DispatchCall::unload(const DispatchCall& captured, const Received& received
   place.write(outputs_.report, captured.outputs_.report, sizeof(Report));
   place.finish();
   Received own = received;
+  const auto exchange = [&](TensorView& view, const TensorView& theirs, const TensorView& ours) {
+    if (!theirs.given()) return;
+    expect_true(findings_, kMemory, "a tensor is not in the memory given",
+                view.data == theirs.data);
+    view.data = ours.data;
+  };
+  exchange(own.rows, captured.outputs_.rows, outputs_.rows);
+  exchange(own.scales, captured.outputs_.scales, outputs_.scales);
+  expect_true(findings_, kMemory, "the handle is not in the memory given",
+              own.handle.data() == captured.outputs_.handle.data());
   own.handle = outputs_.handle;
-  if (outputs_.rows.given()) own.rows.data = outputs_.rows.data;
-  if (outputs_.scales.given()) own.scales.data = outputs_.scales.data;
   take(std::move(own));
 }
 

@@ -50,7 +50,7 @@ void await(CUevent_st::State& event, std::uint64_t number) {
 namespace gpu_simulator {
 
 CUstream_st& stream_of(cudaStream_t handle) {
-  if (handle == nullptr || handle == reinterpret_cast<cudaStream_t>(1)) {
+  if (handle == nullptr || handle == cudaStreamLegacy) {
     static CUstream_st& of_process = *create();
     return of_process;
   }
@@ -67,7 +67,8 @@ using gpu_simulator::stream_of;
 
 void CUstream_st::add(gpu_simulator::Work work) {
   if (capture != nullptr) {
-    capture->nodes.push_back(std::move(work));
+    capture->nodes.push_back({std::move(work), std::move(after)});
+    after = {capture->nodes.size() - 1};
     return;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -157,7 +158,10 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, unsigned flags) {
   CUstream_st& stream = stream_of(handle);
   event->captured = flags == cudaEventRecordExternal ? nullptr : stream.capture;
-  if (event->captured != nullptr) return cudaSuccess;  // A mark for who captures, no node.
+  if (event->captured != nullptr) {  // A mark for who captures, no node.
+    event->after = stream.after;
+    return cudaSuccess;
+  }
   const auto state = event->state;
   if (stream.capture != nullptr) {
     stream.add([state] { note(*state, record(*state)); });
@@ -172,7 +176,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned /*flags*/) {
   CUstream_st& stream = stream_of(handle);
   if (event->captured != nullptr) {
+    if (stream.capture == nullptr) stream.after.clear();
     stream.capture = event->captured;
+    stream.after.insert(stream.after.end(), event->after.begin(), event->after.end());
     return cudaSuccess;
   }
   const auto state = event->state;
@@ -203,6 +209,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
   static std::atomic<unsigned long long> captures = 0;
   stream_of(stream).capture = new CUgraph_st{++captures, {}};
+  stream_of(stream).after.clear();
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
@@ -228,7 +235,20 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long /*flags*/) {
-  *executable = new CUgraphExec_st{graph->nodes};
+  auto* const made = new CUgraphExec_st;
+  std::vector<bool> done(graph->nodes.size());
+  const auto may_run = [&](std::size_t node) {
+    const std::vector<std::size_t>& after = graph->nodes[node].after;
+    return !done[node] &&
+           std::all_of(after.begin(), after.end(), [&](std::size_t one) { return done[one]; });
+  };
+  while (made->nodes.size() < graph->nodes.size()) {
+    std::size_t node = graph->nodes.size() - 1;
+    while (!may_run(node)) --node;  // There is one: nodes come after earlier ones.
+    done[node] = true;
+    made->nodes.push_back(graph->nodes[node].work);
+  }
+  *executable = made;
   return cudaSuccess;
 }
 cudaError_t cudaGraphUpload(cudaGraphExec_t /*executable*/, cudaStream_t /*stream*/) {

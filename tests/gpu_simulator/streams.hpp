@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -19,9 +20,14 @@ using Work = std::function<void()>;
 }  // namespace gpu_simulator
 
 struct CUgraph_st {
-  unsigned long long number;               // Of the capture, from 1.
-  std::vector<gpu_simulator::Work> nodes;  // In the order of the calls that were captured.
+  struct Node {
+    gpu_simulator::Work work;
+    std::vector<std::size_t> after;  // Nodes, by their places.
+  };
+  unsigned long long number;  // Of the capture, from 1.
+  std::vector<Node> nodes;    // In the order of the calls that were captured.
 };
+/// One of the orders that the edges allow, far from that of the calls: of what may run next, what was captured last.
 struct CUgraphExec_st {
   std::vector<gpu_simulator::Work> nodes;
 };
@@ -37,6 +43,7 @@ struct CUevent_st {
   };
   std::shared_ptr<State> state = std::make_shared<State>();
   CUgraph_st* captured = nullptr;
+  std::vector<std::size_t> after;  // Nodes of that.
 };
 
 struct CUstream_st {
@@ -51,6 +58,7 @@ struct CUstream_st {
   void close();
 
   CUgraph_st* capture = nullptr;
+  std::vector<std::size_t> after;  // Nodes that the next one of the capture comes after.
 
  private:
   void run();

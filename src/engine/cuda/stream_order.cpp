@@ -8,13 +8,22 @@ namespace {
 
 using memory::cuda_status;
 
-/// capture: the number of what is captured on the stream, or 0.
-Status ask_capture(cudaStream_t stream, unsigned long long& capture) {
-  cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-  unsigned long long number = 0;
-  Status status = cuda_status(cudaStreamGetCaptureInfo(stream, &capturing, &number), "stream");
-  capture = status.ok() && capturing != cudaStreamCaptureStatusNone ? number : 0;
+/// number: of what is captured on the stream, 0 if nothing is, or what is is not valid any more.
+Status ask_capture(cudaStream_t stream, bool& capturing, unsigned long long& number) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  unsigned long long seen = 0;
+  Status status = cuda_status(cudaStreamGetCaptureInfo(stream, &capture, &seen), "stream");
+  capturing = status.ok() && capture != cudaStreamCaptureStatusNone;
+  number = status.ok() && capture == cudaStreamCaptureStatusActive ? seen : 0;
   return status;
+}
+
+/// The legacy default stream, which cannot be captured, may not even be asked while others are.
+bool is_part_of(unsigned long long capture, cudaStream_t stream) {
+  if (stream == nullptr || stream == cudaStreamLegacy) return false;
+  bool capturing = false;
+  unsigned long long number = 0;
+  return ask_capture(stream, capturing, number).ok() && number == capture;
 }
 
 Status make_event(cudaEvent_t& event) {
@@ -42,15 +51,16 @@ Status StreamOrder::follow(cudaStream_t stream, bool asks) {
   capture_ = 0;
   // What is not recorded here need not be known to be captured: on the same stream it is in order either way.
   if (!asks && !shared_ && known_ && stream == last_ && stream == before_.stream) return {};
-  if (Status status = ask_capture(stream, capture_); !status.ok()) return status;
+  if (Status status = ask_capture(stream, capturing_, capture_); !status.ok()) return status;
   asked_ = true;
-  capturing_ = capture_ != 0;
   if (capturing_) return follow_captured(stream);
   if (!known_ || stream == last_) return {};
   if (!recorded_) {
+    bool last_captures = false;
     unsigned long long last_capture = 0;
-    if (Status status = ask_capture(last_, last_capture); !status.ok()) return status;
-    if (last_capture != 0) {
+    if (Status status = ask_capture(last_, last_captures, last_capture); !status.ok())
+      return status;
+    if (last_captures) {
       return {StatusCode::failed_precondition,
               "a call on another stream while that of the call before is being captured: expected "
               "calls in the order in which they are to run"};
@@ -60,21 +70,26 @@ Status StreamOrder::follow(cudaStream_t stream, bool asks) {
   return cuda_status(cudaStreamWaitEvent(stream, event_), "event");
 }
 
-// An edge of the graph, if the launch before is one of the same graph.
+// An edge of the graph from the last launch before that is part of it.
 Status StreamOrder::follow_captured(cudaStream_t stream) {
-  if (!before_.known || before_.stream == stream) return {};
-  if (!before_.asked) {
-    if (Status status = ask_capture(before_.stream, before_.capture); !status.ok()) return status;
+  if (capture_ == 0) return {};  // The launch will say what is wrong.
+  Launch last = captured_;
+  // One that was not asked is on the stream of launches that were not captured, or not asked either.
+  if (before_.known && !before_.asked && is_part_of(capture_, before_.stream)) {
+    last = {before_.stream, true, true, capture_};
   }
-  if (before_.capture != capture_) return {};
+  if (!last.known || last.capture != capture_ || last.stream == stream) return {};
   if (Status status = make_event(captured_event_); !status.ok()) return status;
-  Status status = cuda_status(cudaEventRecord(captured_event_, before_.stream), "event");
+  Status status = cuda_status(cudaEventRecord(captured_event_, last.stream), "event");
   if (!status.ok()) return status;
   return cuda_status(cudaStreamWaitEvent(stream, captured_event_), "event");
 }
 
 Status StreamOrder::launched(cudaStream_t stream) {
   before_ = {stream, true, asked_, capture_};
+  if (capture_ != 0) captured_ = before_;
+  asked_ = false;
+  capture_ = 0;
   if (capturing_) return {};
   last_ = stream;
   known_ = true;

@@ -28,12 +28,12 @@ class StreamOrder {
   void wait();
 
  private:
-  /// The launch before, captured or not.
-  struct Before {
+  /// A launch, captured or not. capture: the number of what it is part of, or 0: of none, or that was not asked.
+  struct Launch {
     cudaStream_t stream = nullptr;
-    bool known = false;              // There was one,
-    bool asked = false;              // and it is known whether it was captured:
-    unsigned long long capture = 0;  // the number of that, or 0.
+    bool known = false;  // There was one,
+    bool asked = false;  // and its capture was asked for.
+    unsigned long long capture = 0;
   };
 
   Status record(cudaStream_t stream);
@@ -45,9 +45,10 @@ class StreamOrder {
   bool recorded_ = false;  // and event_ comes after it.
   cudaStream_t last_ = nullptr;
   cudaEvent_t event_ = nullptr;
-  Before before_;
   bool asked_ = false;              // Of the launch that comes,
   unsigned long long capture_ = 0;  // and its capture.
+  Launch before_;                   // The last one of all,
+  Launch captured_;                 // and of those of which it is known that they are captured.
   cudaEvent_t captured_event_ = nullptr;
 };
 

@@ -84,6 +84,7 @@ constexpr unsigned cudaEventRecordExternal = 1;
 constexpr unsigned cudaHostAllocPortable = 1;
 constexpr unsigned cudaHostAllocMapped = 2;
 constexpr unsigned long long cudaEnableDefault = 0;
+inline const cudaStream_t cudaStreamLegacy = reinterpret_cast<cudaStream_t>(1);
 inline const cudaStream_t cudaStreamPerThread = reinterpret_cast<cudaStream_t>(2);
 
 struct cudaPointerAttributes {
