@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Calls that were captured into a CUDA graph, replayed with other data each time, beside calls that were not.
+// Calls that were captured into a CUDA graph, replayed with other data each time, beside calls that were not; and many calls on
+// two streams, of which none is waited for.
 #include <fmt/core.h>
 
 #include <array>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "conformance/calls.hpp"
 #include "conformance/modes.hpp"
@@ -252,6 +254,100 @@ TEST_P(Graphs, RegisteredTensors) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Captured, Graphs, all_layouts(), Graphs::name);
+
+/// Many pairs of one communicator, queued on a stream of its own without waiting for any.
+class Queue {
+ public:
+  Queue(Communicator& communicator, const std::vector<Step>& steps, void* stream,
+        support::Findings& findings)
+      : communicator_(communicator), stream_(stream) {
+    for (const Step& step : steps) {
+      const DispatchCall& d = dispatches_.emplace_back(communicator, step, 0, findings);
+      const TensorView& rows = d.outputs().rows;
+      combines_.emplace_back(
+          communicator, step, 0, d.outputs().handle,
+          std::vector<std::int64_t>(rows.shape.begin(), rows.shape.begin() + rows.dims), findings);
+    }
+  }
+  void put() {
+    for (std::size_t i = 0; i < dispatches_.size(); ++i) {
+      const DispatchCall& d = dispatches_[i];
+      received_.push_back(
+          communicator_.dispatch(d.x(), d.ids(), d.weights(), here(d.options()), d.outputs()));
+      const CombineCall& c = combines_[i];
+      results_.push_back(communicator_.combine(c.y(), received_[i].handle, c.out(),
+                                               here(c.options()), c.outputs()));
+    }
+  }
+  /// Once all of it is over.
+  void check() {
+    for (std::size_t i = 0; i < dispatches_.size(); ++i) {
+      dispatches_[i].take(std::move(received_[i]));
+      dispatches_[i].check();
+      combines_[i].take(std::move(results_[i]));
+      combines_[i].check();
+    }
+  }
+
+ private:
+  template <typename T>
+  T here(T options) const {
+    options.stream = stream_;
+    return options;
+  }
+  Communicator& communicator_;
+  void* stream_;
+  std::deque<DispatchCall> dispatches_;
+  std::deque<CombineCall> combines_;
+  std::vector<Received> received_;
+  std::vector<CombineResult> results_;
+};
+
+class Queued : public LayoutTest {};
+
+// Ranks need not agree on the order in which they queue the calls of two communicators: each has its stream, and multiprocessors
+// enough for both.
+TEST_P(Queued, InOppositeOrders) {
+  constexpr int kPairs = 12;
+  Scenario first = small();
+  first.options.block_limit = 8;
+  Scenario second = first;
+  second.seed = 9;
+  second.shape = Shape{5, 2, 128, 6};
+  StepSpec spec;
+  spec.rows_from = RowsFrom::caller;
+  std::vector<Step> first_steps;
+  std::vector<Step> second_steps;
+  for (int i = 0; i < kPairs; ++i) {
+    first_steps.push_back(prepare_step(first, spec, i));
+    second_steps.push_back(prepare_step(second, spec, i));
+  }
+  expect_clean(
+      run_body(first, [&](World& world, Communicator& communicator, support::Findings& findings) {
+        std::optional<Communicator> other = make_communicator(world, second, findings);
+        if (!other.has_value()) return;
+        const std::unique_ptr<support::Place> apart =
+            support::gpu_place(world.rank(), support::longest_wait());
+        support::Place& place = support::place();
+        Queue one(communicator, first_steps, place.stream(), findings);
+        Queue two(*other, second_steps, apart->stream(), findings);
+        const Status met = world.barrier();
+        support::expect_true(findings, "", met.to_string(), met.ok());
+        if (world.rank() % 2 == 0) {
+          one.put();
+          two.put();
+        } else {
+          two.put();
+          one.put();
+        }
+        place.finish();
+        apart->finish();
+        one.check();
+        two.check();
+      }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Streams, Queued, all_layouts(), Queued::name);
 
 }  // namespace
 }  // namespace sluice::conformance
