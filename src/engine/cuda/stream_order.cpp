@@ -75,10 +75,10 @@ Status StreamOrder::follow_captured(cudaStream_t stream) {
   if (capture_ == 0) return {};  // The launch will say what is wrong.
   Launch last = captured_;
   // One that was not asked is on the stream of launches that were not captured, or not asked either.
-  if (before_.known && !before_.asked && is_part_of(capture_, before_.stream)) {
-    last = {before_.stream, true, true, capture_};
+  if (!before_.asked && is_part_of(capture_, before_.stream)) {
+    last = {before_.stream, true, capture_};
   }
-  if (!last.known || last.capture != capture_ || last.stream == stream) return {};
+  if (last.capture != capture_ || last.stream == stream) return {};
   if (Status status = make_event(captured_event_); !status.ok()) return status;
   Status status = cuda_status(cudaEventRecord(captured_event_, last.stream), "event");
   if (!status.ok()) return status;
@@ -86,7 +86,7 @@ Status StreamOrder::follow_captured(cudaStream_t stream) {
 }
 
 Status StreamOrder::launched(cudaStream_t stream) {
-  before_ = {stream, true, asked_, capture_};
+  before_ = {stream, asked_, capture_};
   if (capture_ != 0) captured_ = before_;
   asked_ = false;
   capture_ = 0;

@@ -28,12 +28,10 @@ class StreamOrder {
   void wait();
 
  private:
-  /// A launch, captured or not. capture: the number of what it is part of, or 0: of none, or that was not asked.
   struct Launch {
     cudaStream_t stream = nullptr;
-    bool known = false;  // There was one,
-    bool asked = false;  // and its capture was asked for.
-    unsigned long long capture = 0;
+    bool asked = false;              // Whether it was captured, and
+    unsigned long long capture = 0;  // the number of the capture that it is part of.
   };
 
   Status record(cudaStream_t stream);
