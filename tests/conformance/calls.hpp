@@ -49,6 +49,8 @@ class DispatchCall {
   /// The routing only, checked; `whole(handle)` then moves the rows.
   void plan();
 
+  /// The call in one piece, on this stream: nothing waits for it here, or has taken what comes.
+  Received queue(void* stream) const;
   /// For a call that a graph repeats, with other data each time. load() lets `captured` read what this call has, and empties what it
   /// writes, before whatever follows on the place's stream; unload() takes what it has left, as if `received` had come of
   /// this call, once it is over.
@@ -133,6 +135,7 @@ class CombineCall {
   void send();
   void receive();
   /// As of DispatchCall.
+  CombineResult queue(void* stream) const;
   void load(const CombineCall& captured) const;
   void unload(const CombineCall& captured, const CombineResult& result);
   void check();

@@ -129,6 +129,12 @@ void CombineCall::receive() {
   take(communicator_.receive_combine(ticket_, outputs_));
 }
 
+CombineResult CombineCall::queue(void* stream) const {
+  CombineOptions options = options_;
+  options.stream = stream;
+  return communicator_.combine(y_, handle_, outputs_.out, options, outputs_);
+}
+
 void CombineCall::load(const CombineCall& captured) const {
   copy_tensor(y_tensor_, captured.y_);
   copy_tensor(weights_tensor_, captured.options_.weights);

@@ -290,6 +290,12 @@ void DispatchCall::plan() {
   take(communicator_.plan(ids_, weights_, options, outputs));
 }
 
+Received DispatchCall::queue(void* stream) const {
+  DispatchOptions options = options_;
+  options.stream = stream;
+  return communicator_.dispatch(x_, ids_, weights_, options, outputs_);
+}
+
 void copy_tensor(const Tensor& from, const ConstTensorView& to) {
   if (!from.view().given() || from.bytes() == 0) return;
   support::place().write(const_cast<void*>(to.data), from.view().data, from.bytes());

@@ -11,6 +11,7 @@
 
 #include "conformance/calls.hpp"
 #include "conformance/modes.hpp"
+#include "conformance/rules.hpp"
 #include "support/compare.hpp"
 #include "support/gpu_place.hpp"
 
@@ -58,14 +59,17 @@ class Captured {
     if (halves) {
       capture_halves();
     } else {
-      capture(lanes.are_apart() ? [&] { received = plain(beside); } : std::function<void()>());
+      capture(lanes.are_apart() ? [&] { received = beside.queue(support::place().stream()); }
+                                : std::function<void()>());
     }
     if (two) lanes.first.follow(lanes.second);
     replay_ = lanes.first.end_capture();
     for (std::size_t i = 0; i < depth; ++i) {
       findings.set_context(fmt::format("capture of call {}: ", i));
-      support::expect_true(findings, "", received_[i].status.to_string(), received_[i].status.ok());
-      support::expect_true(findings, "", results_[i].status.to_string(), results_[i].status.ok());
+      support::expect_true(findings, kRefusal, received_[i].status.to_string(),
+                           received_[i].status.ok());
+      support::expect_true(findings, kRefusal, results_[i].status.to_string(),
+                           results_[i].status.ok());
       // What the library lent stays where it is for as long as there may be a replay.
       received_[i].release();
     }
@@ -88,8 +92,8 @@ class Captured {
           .load(combines_[i]);
     }
     DispatchCall before(communicator_, beside, 0, findings_);
-    Received received = plain(before);
     support::Place& place = support::place();
+    Received received = before.queue(place.stream());
     if (lanes_.are_apart()) lanes_.first.follow(place);
     for (int i = 0; i < times; ++i) replay_();
     if (lanes_.are_apart()) place.follow(lanes_.first);
@@ -104,26 +108,19 @@ class Captured {
   }
 
  private:
-  /// Not waited for, nor captured.
-  Received plain(const DispatchCall& d) {
-    return communicator_.dispatch(d.x(), d.ids(), d.weights(), d.options(), d.outputs());
-  }
-  /// The options, or outputs, of a call, for the stream whose turn it is.
+  void* next_stream() { return streams_[turn_++ % streams_.size()]; }
+  /// The options, or outputs, of a half, for the stream whose turn it is.
   template <typename T>
-  T on_next_stream(T of_call) {
-    of_call.stream = streams_[turn_++ % streams_.size()];
-    return of_call;
+  T on_next_stream(T of_half) {
+    of_half.stream = next_stream();
+    return of_half;
   }
   /// between: called once amid them, if there is anything.
   void capture(const std::function<void()>& between) {
     for (std::size_t i = 0; i < dispatches_.size(); ++i) {
-      const DispatchCall& d = dispatches_[i];
-      received_.push_back(communicator_.dispatch(d.x(), d.ids(), d.weights(),
-                                                 on_next_stream(d.options()), d.outputs()));
+      received_.push_back(dispatches_[i].queue(next_stream()));
       if (i == 0 && between) between();
-      const CombineCall& c = combines_[i];
-      results_.push_back(communicator_.combine(c.y(), received_[i].handle, c.out(),
-                                               on_next_stream(c.options()), c.outputs()));
+      results_.push_back(combines_[i].queue(next_stream()));
       ++turn_;  // The next dispatch follows on the stream of this combine.
     }
   }
@@ -187,7 +184,7 @@ class Graphs : public LayoutTest {
           Captured graph(communicator, steps, depth, halves, lanes, findings);
           // To make a graph may wait for kernels of ranks that share the GPU, which wait for this one.
           const Status all = world.barrier();
-          support::expect_true(findings, "", all.to_string(), all.ok());
+          support::expect_true(findings, kRefusal, all.to_string(), all.ok());
           for (std::size_t replay = 0; replay < kReplays; ++replay) {
             std::vector<const Step*> of_graph;
             for (std::size_t i = 0; i < depth; ++i) {
@@ -260,7 +257,7 @@ class Queue {
  public:
   Queue(Communicator& communicator, const std::vector<Step>& steps, void* stream,
         support::Findings& findings)
-      : communicator_(communicator), stream_(stream) {
+      : stream_(stream) {
     for (const Step& step : steps) {
       const DispatchCall& d = dispatches_.emplace_back(communicator, step, 0, findings);
       const TensorView& rows = d.outputs().rows;
@@ -271,12 +268,8 @@ class Queue {
   }
   void put() {
     for (std::size_t i = 0; i < dispatches_.size(); ++i) {
-      const DispatchCall& d = dispatches_[i];
-      received_.push_back(
-          communicator_.dispatch(d.x(), d.ids(), d.weights(), here(d.options()), d.outputs()));
-      const CombineCall& c = combines_[i];
-      results_.push_back(communicator_.combine(c.y(), received_[i].handle, c.out(),
-                                               here(c.options()), c.outputs()));
+      received_.push_back(dispatches_[i].queue(stream_));
+      results_.push_back(combines_[i].queue(stream_));
     }
   }
   /// Once all of it is over.
@@ -290,12 +283,6 @@ class Queue {
   }
 
  private:
-  template <typename T>
-  T here(T options) const {
-    options.stream = stream_;
-    return options;
-  }
-  Communicator& communicator_;
   void* stream_;
   std::deque<DispatchCall> dispatches_;
   std::deque<CombineCall> combines_;
@@ -332,7 +319,7 @@ TEST_P(Queued, InOppositeOrders) {
         Queue one(communicator, first_steps, place.stream(), findings);
         Queue two(*other, second_steps, apart->stream(), findings);
         const Status met = world.barrier();
-        support::expect_true(findings, "", met.to_string(), met.ok());
+        support::expect_true(findings, kRefusal, met.to_string(), met.ok());
         if (world.rank() % 2 == 0) {
           one.put();
           two.put();

@@ -47,13 +47,18 @@ Status StreamOrder::record(cudaStream_t stream) {
 }
 
 Status StreamOrder::follow(cudaStream_t stream, bool asks) {
-  capturing_ = asked_ = false;
-  capture_ = 0;
+  capturing_ = false;
   // What is not recorded here need not be known to be captured: on the same stream it is in order either way.
-  if (!asks && !shared_ && known_ && stream == last_ && stream == before_.stream) return {};
-  if (Status status = ask_capture(stream, capturing_, capture_); !status.ok()) return status;
+  if (!asks && !shared_ && known_ && stream == last_ && stream == before_) {
+    asked_ = false;
+    return {};
+  }
+  cudaStream_t const unasked = asked_ ? nullptr : before_;
+  before_ = stream;
   asked_ = true;
-  if (capturing_) return follow_captured(stream);
+  unsigned long long capture = 0;
+  if (Status status = ask_capture(stream, capturing_, capture); !status.ok()) return status;
+  if (capturing_) return follow_captured(stream, capture, unasked);
   if (!known_ || stream == last_) return {};
   if (!recorded_) {
     bool last_captures = false;
@@ -70,26 +75,23 @@ Status StreamOrder::follow(cudaStream_t stream, bool asks) {
   return cuda_status(cudaStreamWaitEvent(stream, event_), "event");
 }
 
-// An edge of the graph from the last launch before that is part of it.
-Status StreamOrder::follow_captured(cudaStream_t stream) {
-  if (capture_ == 0) return {};  // The launch will say what is wrong.
-  Launch last = captured_;
-  // One that was not asked is on the stream of launches that were not captured, or not asked either.
-  if (!before_.asked && is_part_of(capture_, before_.stream)) {
-    last = {before_.stream, true, capture_};
-  }
-  if (last.capture != capture_ || last.stream == stream) return {};
+// An edge of the graph from the last launch before that is part of it. unasked: the stream of the last one of all, if it may be
+// that one; it comes after those that are known to be.
+Status StreamOrder::follow_captured(cudaStream_t stream, unsigned long long capture,
+                                    cudaStream_t unasked) {
+  if (capture == 0) return {};  // The launch will say what is wrong.
+  cudaStream_t last = capture == capture_ ? captured_ : stream;
+  if (is_part_of(capture, unasked)) last = unasked;
+  captured_ = stream;
+  capture_ = capture;
+  if (last == stream) return {};
   if (Status status = make_event(captured_event_); !status.ok()) return status;
-  Status status = cuda_status(cudaEventRecord(captured_event_, last.stream), "event");
+  Status status = cuda_status(cudaEventRecord(captured_event_, last), "event");
   if (!status.ok()) return status;
   return cuda_status(cudaStreamWaitEvent(stream, captured_event_), "event");
 }
 
 Status StreamOrder::launched(cudaStream_t stream) {
-  before_ = {stream, asked_, capture_};
-  if (capture_ != 0) captured_ = before_;
-  asked_ = false;
-  capture_ = 0;
   if (capturing_) return {};
   last_ = stream;
   known_ = true;

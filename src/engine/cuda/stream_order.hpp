@@ -28,14 +28,8 @@ class StreamOrder {
   void wait();
 
  private:
-  struct Launch {
-    cudaStream_t stream = nullptr;
-    bool asked = false;              // Whether it was captured, and
-    unsigned long long capture = 0;  // the number of the capture that it is part of.
-  };
-
   Status record(cudaStream_t stream);
-  Status follow_captured(cudaStream_t stream);
+  Status follow_captured(cudaStream_t stream, unsigned long long capture, cudaStream_t unasked);
 
   bool shared_;
   bool capturing_ = false;
@@ -43,10 +37,10 @@ class StreamOrder {
   bool recorded_ = false;  // and event_ comes after it.
   cudaStream_t last_ = nullptr;
   cudaEvent_t event_ = nullptr;
-  bool asked_ = false;              // Of the launch that comes,
-  unsigned long long capture_ = 0;  // and its capture.
-  Launch before_;                   // The last one of all,
-  Launch captured_;                 // and of those of which it is known that they are captured.
+  cudaStream_t before_ = nullptr;    // Of the last launch, captured or not,
+  bool asked_ = false;               // of which it is known which of the two.
+  cudaStream_t captured_ = nullptr;  // Of the last one that is known to be,
+  unsigned long long capture_ = 0;   // and the number of the capture.
   cudaEvent_t captured_event_ = nullptr;
 };
 
