@@ -131,12 +131,14 @@ __device__ __forceinline__ void await_closed(const Receipt& r, int source) {
 }
 
 /// Looks whether to give up `source`, and if so closes the operation for it. By any threads that wait for it,
-/// now and then between two polls.
-static __device__ __noinline__ void ask_about(Late late, int source) {
+/// now and then between two polls. Whether it was found gone: the next time it is given up.
+static __device__ __noinline__ bool ask_about(Late late, int source, bool was_gone) {
   const Receipt r = receipt_of(late);
   constexpr int kKind = static_cast<int>(protocol::Kind::dispatch);
-  if (is_closing(r, source)) return;
-  if (look_up(&r.g, source, weary_since(r), r.a.timeout_ns) != 0) return;
+  if (is_closing(r, source)) return was_gone;
+  const std::uint64_t since = wait_since::of(weary_since(r), was_gone ? source : -1);
+  const std::uint64_t seen = look_up(&r.g, source, since, r.a.timeout_ns);
+  if (seen != 0) return (seen & wait_since::kGone) != 0;
   std::uint32_t* const closing = &r.g.state->closing[kKind][r.bank][source];
   if (claim(closing, r.tag)) {
     wait_grace(r.g);
@@ -144,11 +146,15 @@ static __device__ __noinline__ void ask_about(Late late, int source) {
     // Pairs with await_closed().
     store_release(&r.g.state->closed[kKind][r.bank][source], mark_of(r.tag));
   }
+  return was_gone;
 }
 
-/// Counts a poll of a weary warp, or thread, that waits for `source`.
+/// Counts a poll of a weary warp, or thread, that waits for `source` and nobody else.
 __device__ __forceinline__ void wait_slowly(const Receipt& r, int source, unsigned& polls) {
-  if (++polls % kPollsPerLook == 0) ask_about(late_of(r), source);
+  constexpr unsigned kWasGone = 1U << 31;
+  static_assert(kWasGone % kPollsPerLook == 0);
+  if (++polls % kPollsPerLook != 0) return;
+  if (ask_about(late_of(r), source, (polls & kWasGone) != 0)) polls |= kWasGone;
 }
 
 /// Where the words lie by which `source` tells of its records: in its lane at `offset` once they have come, or in the

@@ -23,6 +23,7 @@
   EACH(evidence_not_kept)     /* What had come of a source when it was given up counts for nothing. */ \
   EACH(silence_taken_for_death) /* Who waits gives no sign of life. */ \
   EACH(patience_without_end)  /* Who waits is waited for without end. */ \
+  EACH(end_taken_for_all)     /* Who is gone is not asked once more. */ \
   EACH(lost_rows_kept)        /* Rows of a source that was given up are not zeroed. */ \
   EACH(parts_kept)            /* A record that came in part is added where it came. */ \
   EACH(loss_not_scaled)       /* The sum is not renormalised when routes are lost. */ \

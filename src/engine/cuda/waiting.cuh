@@ -40,21 +40,40 @@ __device__ __forceinline__ void suspect(const Geometry& g, std::uint32_t peers) 
   atomicOr(&g.state->suspects, peers);
 }
 
+/// When a wait began, as look_up() has it: in its lowest bits, for which time is too fine, the peer that was gone when it was
+/// looked up last, plus 1.
+namespace wait_since {
+inline constexpr std::uint64_t kGone = 31;
+static_assert(kPeersMax < kGone);
+
+__device__ __forceinline__ std::uint64_t of(std::uint64_t begin, int gone) {
+  return (begin & ~kGone) | static_cast<std::uint64_t>(gone + 1);
+}
+}  // namespace wait_since
+
 /// Looks whether to give up `peer`: it is suspected, or gone, or the time is over that began at
 /// `start` (then it becomes a suspect). Returns 0 if so, or else when the wait began: now, if `start`
-/// is 0.
+/// is 0. One that is gone may have sent all just before its end, after the last poll: it is given up by who finds it gone
+/// again, after more polls.
 __device__ __noinline__ inline std::uint64_t look_up(const Geometry* g, int peer,
                                                      std::uint64_t start,
                                                      std::uint64_t timeout_ns) {
+  about_to_look(peer);
   const std::uint64_t now = now_ns();
-  if (start == 0) start = now;
+  const std::uint64_t gone_before = start & wait_since::kGone;
+  start &= ~wait_since::kGone;
+  if (start == 0) start = now & ~wait_since::kGone;
   const std::uint32_t bit = 1U << peer;
   if ((*const_cast<const volatile std::uint32_t*>(&g->state->suspects) & bit) != 0) return 0;
   // Pairs with the load of Watch::run().
   if (!mutant(KernelMutant::silence_taken_for_death)) {
     *const_cast<volatile std::uint64_t*>(&g->board->waits) = now;
   }
-  const bool gone = (*const_cast<const volatile std::uint32_t*>(&g->board->gone) & bit) != 0;
+  // Pairs with the store of Watch::run().
+  const bool gone = (load_acquire(&g->board->gone) & bit) != 0;
+  if (gone && gone_before != wait_since::of(0, peer) && !mutant(KernelMutant::end_taken_for_all)) {
+    return wait_since::of(start, peer);
+  }
   // Signed: another warp may have begun, by a clock that is a step ahead.
   if (!gone && !is_overdue(*g, peer, static_cast<std::int64_t>(now - start), timeout_ns)) {
     return start;

@@ -287,6 +287,10 @@ inline std::uint64_t now_ns() {
   return gpu_simulator::now();
 }
 
+inline void about_to_look(int peer) {
+  if (auto* const hook = gpu_simulator::about_to_look.load()) hook(peer);
+}
+
 /// A kernel's parameter: not for every thread anew.
 template <typename T>
 using Parameter = const T&;
