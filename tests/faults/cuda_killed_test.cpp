@@ -456,10 +456,10 @@ std::vector<Way> all_ways() {
   return ways;
 }
 INSTANTIATE_TEST_SUITE_P(Faults, InKernels, ::testing::ValuesIn(all_ways()),
-                         [](const ::testing::TestParamInfo<Way>& info) {
-                           return std::string(to_string(info.param.mode)) +
-                                  (info.param.in_place ? "_in_place_" : "_") +
-                                  std::string(to_string(info.param.layout));
+                         [](const ::testing::TestParamInfo<Way>& way) {
+                           return std::string(to_string(way.param.mode)) +
+                                  (way.param.in_place ? "_in_place_" : "_") +
+                                  std::string(to_string(way.param.layout));
                          });
 
 }  // namespace

@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(Traits::kAlone)
   const bool sends = kCommon || a.halves.send;
   const bool receives = kCommon || a.halves.receive;
   Recorder<kRecords> recorder(g.recording);
-  let_next_start();
+  if (!Traits::kNodes || g.published == nullptr) let_next_start();
 
   // With many tokens the next record's rows are asked for before this one's sum is sent: what is asked for
   // while stores to peers are under way waits behind them. And no warp waits for those that are still
@@ -121,6 +121,8 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(Traits::kAlone)
   const RecordPlace first(c.handle, g, pieces.record(turn), lane);
   if (threadIdx.x == kTouchWarp * 32) touch_parameters(a, &touched);
   await_previous();
+  // Two launches at a time leave room for what is carried from other nodes (CudaEngine::latency_blocks()).
+  if (Traits::kNodes && g.published != nullptr) let_next_start();
   recorder.ready();
 
   // Everything that is needed first is asked for at once, whether or not there is such a record.
@@ -263,7 +265,7 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(Traits::kAlone)
       send(rows, [] {});
     }
   }
-  if (!kCommon && sends) publish(g, CellKind::combine, block.sent.epoch + 1);
+  if (Traits::kNodes && sends) publish(g, CellKind::combine, block.sent.epoch + 1);
   if (receives) {
     const bool drop = !usable || (!kCommon && a.drop);
     if (!drop && crew.works) {
@@ -328,9 +330,31 @@ Kernel common_kernel_for(const CombineArgs& a) {
                          : common_kernel<kSpan, false, false, kRecords>;
 }
 
+/// Those of few tokens where there are other nodes.
+template <bool kManyRanks>
+constexpr Kernel common_kernel_with_nodes =
+    combine_kernel<CombineTraits<2, 2, 1, false, true, false, kManyRanks, true>, false>;
+
 template <int kSpan>
 constexpr int kSharedBytes =
     Rows<CombineTraits<2, 2, kSpan, false, true, true, true>>::kSharedBytes;
+
+/// But for what is_common() says of other nodes.
+bool is_plain(const CombineArgs& a) {
+  const auto short_rows = [](const Grid& grid) {
+    return grid.row_stride >= 0 && grid.row_stride <= std::numeric_limits<std::int32_t>::max();
+  };
+  return short_rows(a.y) && short_rows(a.out) && a.aligned && !a.refused && a.handle != nullptr &&
+         !a.drop && !a.single && !a.plain_sum && a.row_weights == nullptr && a.extras == 0 &&
+         a.surviving_weight == nullptr && a.weights_home == nullptr && a.y.slab_rows == 0 &&
+         a.y_dtype == DType::bf16 && a.codec == DType::bf16 && a.out_dtype == DType::bf16 &&
+         !a.by_node;
+}
+
+bool has_common_kernel_with_nodes(const CombineArgs& a) {
+  return is_plain(a) && a.halves.send && a.halves.receive && !a.many && !a.weights_given &&
+         a.geometry.published != nullptr && a.geometry.recording.words == nullptr;
+}
 
 struct Choice {
   Kernel kernel;
@@ -348,6 +372,11 @@ Choice choose(const CombineArgs& a) {
     return {records ? common_kernel_for<1, true>(a) : common_kernel_for<1, false>(a), kStepElements,
             kSharedBytes<1>};
   }
+  if (has_common_kernel_with_nodes(a)) {
+    return {a.geometry.ranks > kRanksAtOnce ? common_kernel_with_nodes<true>
+                                            : common_kernel_with_nodes<false>,
+            kStepElements, kSharedBytes<1>};
+  }
   const bool wide = a.y_dtype == DType::f32;
   Kernel kernel = nullptr;
   if (a.codec == DType::f32) {
@@ -363,14 +392,7 @@ Choice choose(const CombineArgs& a) {
 }  // namespace
 
 bool is_common(const CombineArgs& a) {
-  const auto short_rows = [](const Grid& grid) {
-    return grid.row_stride >= 0 && grid.row_stride <= std::numeric_limits<std::int32_t>::max();
-  };
-  return short_rows(a.y) && short_rows(a.out) && a.aligned && !a.refused && a.handle != nullptr &&
-         !a.drop && !a.single && !a.plain_sum && a.row_weights == nullptr && a.extras == 0 &&
-         a.surviving_weight == nullptr && a.weights_home == nullptr && a.y.slab_rows == 0 &&
-         a.y_dtype == DType::bf16 && a.codec == DType::bf16 && a.out_dtype == DType::bf16 &&
-         !a.by_node && a.geometry.published == nullptr;
+  return is_plain(a) && a.geometry.published == nullptr;
 }
 
 Footprint choose_combine(CombineArgs& args) {
@@ -391,7 +413,7 @@ int load_combine_kernels() {
   std::uint64_t any = 0;
   for (const DType codec : {DType::bf16, DType::f32}) {
     for (const DType dtype : {DType::bf16, DType::f32}) {
-      for (int bits = 0; bits < 64; ++bits) {
+      for (int bits = 0; bits < 128; ++bits) {
         CombineArgs args;
         args.codec = codec;
         args.y_dtype = dtype;
@@ -401,6 +423,7 @@ int load_combine_kernels() {
         args.weights_given = (bits & 8) != 0;
         args.geometry.recording.words = (bits & 16) != 0 ? &any : nullptr;
         args.geometry.ranks = (bits & 32) != 0 ? kPeersMax : 1;
+        args.geometry.published = (bits & 64) != 0 ? reinterpret_cast<std::byte*>(&any) : nullptr;
         args.handle = reinterpret_cast<const std::byte*>(&args);  // Any.
         const Choice choice = choose(args);
         const int error = load_kernel(choice.kernel, choice.shared_bytes);

@@ -216,13 +216,15 @@ inline constexpr int kRanksAtOnce = 4;
 
 /// What a kernel is made for.
 template <int kInputSize, int kCodecSize, int kStepSpan, bool kSingleChain, bool kCommonCase,
-          bool kWeightsCome, bool kManyRanks>
+          bool kWeightsCome, bool kManyRanks, bool kOtherNodes = !kCommonCase>
 struct CombineTraits {
   static constexpr int kInput = kInputSize;  // bytes of an element of y
   static constexpr int kSpan = kStepSpan;
   static constexpr int kStep = kStepSpan * kStepElements;
   static constexpr bool kSingle = kSingleChain;
   static constexpr bool kCommon = kCommonCase;
+  /// Whether there may be other nodes.
+  static constexpr bool kNodes = kOtherNodes;
   /// Whether it is for few tokens, and has a multiprocessor for itself.
   static constexpr bool kAlone = kCommonCase && kStepSpan == 1;
   using Input = Elements<kInput, kSpan>;
@@ -232,8 +234,8 @@ struct CombineTraits {
   /// Whether there may be more ranks than kRanksAtOnce. Calls that are never made cost the caller registers, too.
   static constexpr bool kFurtherRanks = kManyRanks;
   /// The same with pieces of one step, as the receive half takes them: then four ranks fit into registers.
-  using OneStep =
-      CombineTraits<kInputSize, kCodecSize, 1, kSingleChain, kCommonCase, kWeightsCome, kManyRanks>;
+  using OneStep = CombineTraits<kInputSize, kCodecSize, 1, kSingleChain, kCommonCase, kWeightsCome,
+                                kManyRanks, kOtherNodes>;
 
   // Common calls are those of bf16.
   static __device__ DType y_dtype(const CombineArgs& a) {
@@ -293,9 +295,8 @@ template <typename Traits>
 __device__ __forceinline__ std::byte* row_out(const Combine& c, int home, std::uint32_t offset) {
   if constexpr (!Traits::kCommon) {
     if (c.a.by_node) return c.g.state->nodes.to[home] + offset;
-    return row_out_at(c.g, home, offset);
   }
-  return out_at(c.g, home, offset);
+  return Traits::kNodes ? row_out_at(c.g, home, offset) : out_at(c.g, home, offset);
 }
 /// Where what `giver` brings is.
 template <typename Traits>

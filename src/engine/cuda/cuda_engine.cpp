@@ -295,8 +295,11 @@ class CudaEngine final : public Engine {
     if (resources_.sharers > 1) {
       most = std::min(most, resources_.processors / (resources_.sharers + 1));
     }
-    // What comes from other nodes is carried by kernels, which need multiprocessors of their own.
-    if (relay_ != nullptr) most = std::min(most, resources_.processors - resources_.processors / 8);
+    // What comes from other nodes is carried by kernels, which need multiprocessors of their own, also beside two launches.
+    if (relay_ != nullptr) {
+      const int left = resources_.processors - resources_.processors / 8;
+      most = std::min(most, left * std::min(per_processor, 2) / 2);
+    }
     if (config_.options.block_limit > 0) most = std::min(most, config_.options.block_limit);
     return std::clamp(std::min(wanted, most), 1, kBlocksMax);
   }

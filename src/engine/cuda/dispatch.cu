@@ -18,7 +18,7 @@ using protocol::Kind;
 extern __shared__ __align__(16) std::byte shared_memory[];
 
 /// What heralds send. By a whole block.
-template <bool kCommon>
+template <bool kCommon, bool kNodes>
 __device__ __forceinline__ void send_heralds(const DispatchArgs& a, const RouteTable& table,
                                              const Crew& crew, const Shared& shared,
                                              const Stamp& stamp, bool refused, float weight,
@@ -49,7 +49,7 @@ __device__ __forceinline__ void send_heralds(const DispatchArgs& a, const RouteT
                     a.rows ? a.record_packets : 0, tokens, lane);
     if (peer != g.rank && !refused) {
       // Rows that go to other nodes are counted where they are put.
-      const bool near = kCommon || g.published == nullptr || ((g.near >> peer) & 1U) != 0;
+      const bool near = !kNodes || g.published == nullptr || ((g.near >> peer) & 1U) != 0;
       const int packets =
           (a.rows && near ? a.record_packets : 0) + (kCommon || !a.cached ? g.top_k : 0);
       bytes = (records * packets + window::cell_packets(g.layout.shape().tokens)) * 16;
@@ -160,6 +160,7 @@ template <typename Encoder, int kSpan, bool kAlone, int kLayout, bool kNumbers, 
 __global__ void __launch_bounds__(kBlockThreads, blocks_together(kAlone))
     dispatch_kernel(__grid_constant__ Parameter<DispatchArgs> a) {
   constexpr bool kCommon = Encoder::kCommon;
+  constexpr bool kNodes = Encoder::kNodes;
   constexpr bool kFew = kCommon && kSpan == 1;
   __shared__ Shared shared;
   const Geometry& g = a.geometry;
@@ -170,7 +171,7 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(kAlone))
   const bool cached = !kCommon && a.cached;
   const bool rows = kCommon || a.rows;
   Recorder<kRecords> recorder(g.recording);
-  let_next_start();
+  if (!kNodes || g.published == nullptr) let_next_start();
   if (threadIdx.x == kTouchWarp * 32) touch_parameters(a, &shared.parameters);
   bool refused = !kCommon && a.refused;
   std::uint32_t signature = a.signature;
@@ -222,6 +223,8 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(kAlone))
                              lane);
   }
   await_previous();
+  // Two launches at a time leave room for what is carried from other nodes (CudaEngine::latency_blocks()).
+  if (kNodes && g.published != nullptr) let_next_start();
   recorder.ready();
   // Where what was asked for in advance has taken the registers.
   const Crew crew = kCommon && !kFew ? shared.crew : early;
@@ -270,8 +273,8 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(kAlone))
         tell(g, Kind::dispatch, shared.note.block.received.epoch, skipped, lane);
       }
       if (sends && crew.herald >= 0) {
-        send_heralds<kCommon>(a, table, crew, shared, {tag, signature, bank}, refused, weight, warp,
-                              lane);
+        send_heralds<kCommon, kNodes>(a, table, crew, shared, {tag, signature, bank}, refused,
+                                      weight, warp, lane);
       }
       if (kCommon && warp == kCloseWarp) {
         close(g, Kind::dispatch, Halves{true, true}, shared.note.block, lane);
@@ -283,12 +286,12 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(kAlone))
     encoded.encode(a, source, lane);
     recorder.mark(Phase::quantise);
     const std::uint32_t ranks = ranks_of(g, id) & ~skipped;
-    encoded.send(a, kCommon ? ranks : row_ranks(g, ranks), token, unit, bank, lane);
+    encoded.send(a, kNodes ? row_ranks(g, ranks) : ranks, token, unit, bank, lane);
     recorder.mark(Phase::put);
     task += send_step;
   }
 
-  if (!kCommon && sends) publish(g, CellKind::dispatch, epoch);
+  if (kNodes && sends) publish(g, CellKind::dispatch, epoch);
   if (!receives && !cached && crew.herald == 0) {
     keep_routes<kCommon>(a, tokens, a.saved->ids, a.saved->weights, &shared.bad_routes);
     __syncthreads();
@@ -349,7 +352,7 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(kAlone))
   recorder.finish(crew.role());
 }
 
-/// Common calls have kernels of their own, from which all that is rare is left out.
+/// Common calls have kernels of their own, from which all that is rare is left out. Where there are other nodes: of few tokens.
 bool is_common(const DispatchArgs& a) {
   const bool contiguous = a.x.slab_rows == 0 && a.out.slab_rows == 0 && a.scales.slab_rows == 0;
   const bool plain_scales =
@@ -358,7 +361,8 @@ bool is_common(const DispatchArgs& a) {
       a.codec.kind == CodecKind::bf16 || (a.codec.kind == CodecKind::fp8 && plain_scales);
   return contiguous && codec && a.aligned && a.rows && a.halves.send && a.halves.receive &&
          !a.refused && !a.cached && !a.drop && !a.zero_padding && a.mask == nullptr &&
-         a.x_dtype == DType::bf16 && a.geometry.published == nullptr;
+         a.x_dtype == DType::bf16 &&
+         (a.geometry.published == nullptr || (!a.many && a.geometry.recording.words == nullptr));
 }
 
 using Kernel = void (*)(Parameter<DispatchArgs>);
@@ -372,10 +376,12 @@ bool takes_pairs(const DispatchArgs& a) {
 /// where units go in pairs.
 template <typename Encoder, int kLayout, bool kRecords>
 Kernel common_kernel(const DispatchArgs& a) {
-  if constexpr (Encoder::kVectors == 1) {
-    if (takes_pairs(a)) return dispatch_kernel<Encoder, 2, false, kLayout, false, kRecords>;
+  if constexpr (!Encoder::kNodes) {
+    if constexpr (Encoder::kVectors == 1) {
+      if (takes_pairs(a)) return dispatch_kernel<Encoder, 2, false, kLayout, false, kRecords>;
+    }
+    if (a.many) return dispatch_kernel<Encoder, 1, false, kLayout, false, kRecords>;
   }
-  if (a.many) return dispatch_kernel<Encoder, 1, false, kLayout, false, kRecords>;
   if constexpr (kLayout != static_cast<int>(Layout::rank_major)) {
     if (a.numbers) return dispatch_kernel<Encoder, 1, true, kLayout, true, kRecords>;
   }
@@ -384,7 +390,9 @@ Kernel common_kernel(const DispatchArgs& a) {
 /// One for each layout: instructions that are not fetched are what makes few tokens fast.
 template <typename Encoder>
 Kernel common_kernel(const DispatchArgs& a) {
-  if (a.geometry.recording.words != nullptr) return common_kernel<Encoder, kAnyLayout, true>(a);
+  if constexpr (!Encoder::kNodes) {
+    if (a.geometry.recording.words != nullptr) return common_kernel<Encoder, kAnyLayout, true>(a);
+  }
   switch (a.layout) {
     case Layout::expert_major:
       return common_kernel<Encoder, static_cast<int>(Layout::expert_major), false>(a);
@@ -398,8 +406,12 @@ constexpr Kernel general_kernel = dispatch_kernel<Encoder, 1, false, kAnyLayout,
 
 Kernel kernel_for(const DispatchArgs& a) {
   const bool wide = a.x_dtype == DType::f32;
+  const bool nodes = a.geometry.published != nullptr;
   if (a.codec.kind == CodecKind::fp8) {
-    if (is_common(a)) return common_kernel<Fp8Encoder<2, true>>(a);
+    if (is_common(a)) {
+      return nodes ? common_kernel<Fp8Encoder<2, true, true>>(a)
+                   : common_kernel<Fp8Encoder<2, true>>(a);
+    }
     if (a.x_dtype == DType::e4m3) return general_kernel<GivenEncoder>;
     return wide ? general_kernel<Fp8Encoder<4, false>> : general_kernel<Fp8Encoder<2, false>>;
   }
@@ -407,7 +419,10 @@ Kernel kernel_for(const DispatchArgs& a) {
                     : a.codec.kind == CodecKind::f16 ? DType::f16
                                                      : DType::f32;
   if (out == a.x_dtype || !a.rows) {
-    if (is_common(a)) return common_kernel<RawEncoder<2, true>>(a);
+    if (is_common(a)) {
+      return nodes ? common_kernel<RawEncoder<2, true, true>>(a)
+                   : common_kernel<RawEncoder<2, true>>(a);
+    }
     return out == DType::f32 ? general_kernel<RawEncoder<4, false>>
                              : general_kernel<RawEncoder<2, false>>;
   }
@@ -446,9 +461,9 @@ int load_dispatch_kernels() {
   for (const CodecKind kind : {CodecKind::bf16, CodecKind::f16, CodecKind::f32, CodecKind::fp8}) {
     for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3}) {
       for (const bool aligned : {false, true}) {
-        for (int bits = 0; bits < 16 * 3; ++bits) {
+        for (int bits = 0; bits < 32 * 3; ++bits) {
           DispatchArgs args;
-          args.layout = static_cast<Layout>(bits / 16);
+          args.layout = static_cast<Layout>(bits / 32);
           args.geometry.recording.words = (bits & 1) != 0 ? &any : nullptr;
           args.codec.kind = kind;
           args.x_dtype = dtype;
@@ -457,6 +472,7 @@ int load_dispatch_kernels() {
           args.numbers = (bits & 4) != 0;
           args.whole_scales = true;
           args.units_divisor = Divisor((bits & 8) != 0 ? 3 : 2);
+          if ((bits & 16) != 0) args.geometry.published = reinterpret_cast<std::byte*>(&any);
           const int error = load_kernel(kernel_for(args), kSharedMost);
           if (error != cudaSuccess) return error;
         }

@@ -24,10 +24,13 @@ __device__ __forceinline__ int groups_per_unit(const DispatchArgs& a) {
 /// Encodings of one unit of a row of a token by one warp. kVectors: packets per lane; packet j of lane i is
 /// packet 32 * j + i of the unit. kOutput: bytes of an element of what comes out; if 1, there are scales as well: kGiven
 /// says whether lane i of the source has packet i of them, or every lane the scale of its own elements. kVerbatim: rows
-/// travel as they are. kQuantises: from rows of kInputBytes an element to fp8.
-template <int kInput, bool kCommonCase>  // bytes of an element of x
+/// travel as they are. kQuantises: from rows of kInputBytes an element to fp8. kCommon: of common calls. kNodes: whether there may
+/// be other nodes.
+template <int kInput, bool kCommonCase,
+          bool kOtherNodes = !kCommonCase>  // bytes of an element of x
 struct Fp8Encoder {
   static constexpr bool kCommon = kCommonCase;
+  static constexpr bool kNodes = kOtherNodes;
   static constexpr int kOutput = 1;
   static constexpr bool kGiven = false;
   static constexpr bool kVerbatim = false;
@@ -120,9 +123,10 @@ struct Fp8Encoder {
 };
 
 /// Rows that travel as they are, of elements of kSize bytes.
-template <int kSize, bool kCommonCase>
+template <int kSize, bool kCommonCase, bool kOtherNodes = !kCommonCase>
 struct RawEncoder {
   static constexpr bool kCommon = kCommonCase;
+  static constexpr bool kNodes = kOtherNodes;
   static constexpr bool kGiven = false;
   static constexpr bool kVerbatim = true;
   static constexpr bool kQuantises = false;
@@ -154,6 +158,7 @@ struct RawEncoder {
 template <int kSize>
 struct ConvertEncoder {
   static constexpr bool kCommon = false;
+  static constexpr bool kNodes = true;
   static constexpr bool kGiven = false;
   static constexpr bool kVerbatim = false;
   static constexpr bool kQuantises = false;
@@ -225,6 +230,7 @@ __device__ __forceinline__ uint4 given_packet(const DispatchArgs& a, int token, 
 /// Rows that are encoded already.
 struct GivenEncoder {
   static constexpr bool kCommon = false;
+  static constexpr bool kNodes = true;
   static constexpr int kOutput = 1;
   static constexpr bool kGiven = true;
   static constexpr bool kVerbatim = true;
@@ -342,7 +348,7 @@ struct Unit {
     const int own_peer = lane < g.ranks ? lane : 0;
     const std::uint32_t row = g.layout.dispatch_row(bank, token);
     std::byte* const own =
-        Encoder::kCommon ? out_at(g, own_peer, row) : row_out_at(g, own_peer, row);
+        Encoder::kNodes ? row_out_at(g, own_peer, row) : out_at(g, own_peer, row);
     // Two at a time, so that the second one's address need not be waited for.
     for_each_two_peers(g, ranks, [&](int peer, int next) {
       std::byte* const at = pointer_of(own, peer);

@@ -237,13 +237,14 @@ __device__ __forceinline__ int await_items(const FerryArgs& f, std::uint64_t num
   for (;;) {
     // Pairs with the store in Ferry::push(); the fence is ferry_kernel's.
     item = load_packet(&ring[own % kFerryRing]);
+    const std::uint64_t closing = load_relaxed(&f.state->closing);  // On its way with the item.
     const std::uint32_t missing = __ballot_sync(~0U, item.w >> 8 != FerryItem::turn(own));
     if (missing == 0) return 32;
     const int count = __ffs(static_cast<int>(missing)) - 1;
     if (count > 0) return count;
     const std::uint64_t now = now_ns();
     bool over = now - since > kFerryIdleNs || now - began > kFerryLifeNs;
-    over = over || load_relaxed(&f.state->closing) == f.number;
+    over = over || closing == f.number;
     if (!__any_sync(~0U, over)) continue;
     if (lane == 0) store_relaxed(&f.state->closing, f.number);
     return -1;

@@ -230,8 +230,6 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   Status status = guard.status();
   if (status.ok()) status = take_host(config, *port);
   if (status = group->agree(status, deadline); !status.ok()) return status;
-  // The next launch would take the room that ferries need.
-  resources.overlap = false;
 
   Result<memory::SharedRegion> region =
       group->share(opening->layouts[own].bytes(), /*committed=*/true, deadline);

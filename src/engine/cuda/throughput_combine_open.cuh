@@ -48,7 +48,7 @@ __device__ __forceinline__ bool gives_weights(const Combine& c, const Call& call
 
 /// Whether there may be other nodes: kernels for common calls know of none (is_common()).
 template <typename Traits>
-inline constexpr bool kCounts = !Traits::kCommon;
+inline constexpr bool kCounts = Traits::kNodes;
 
 /// Parts of what other nodes are sent, for count_sent(): of weights, a token each; of answers, a record each. And what is
 /// announced, with which both begin.
