@@ -32,7 +32,8 @@ using Clock = std::chrono::steady_clock;
 constexpr unsigned kAll = (1U << kRanks) - 1;
 /// What a row of rank 0 says: more than any sum of ranks.
 constexpr int kFirst = 100;
-constexpr std::chrono::seconds kLongest{10};
+/// Half of the deadline of every wait that the end of a peer must end.
+constexpr std::chrono::seconds kLongest{SLUICE_CUDA_SIMULATED ? 20 : 10};
 
 /// How a communicator's calls travel.
 struct Way {
@@ -354,7 +355,7 @@ void run_rank(World& world, const Way& way, const Play& play, support::Findings&
 void expect_deaths(const Way& way, const std::vector<int>& dead, const Play& play,
                    const std::string& what) {
   support::RunOptions options;
-  options.watchdog = std::chrono::seconds(60);
+  options.watchdog = std::chrono::seconds(100);
   options.leave = false;
   const auto body = [&](World& world, support::Findings& findings) {
     const std::unique_ptr<support::Place> place = support::gpu_place(world.rank(), 2 * kLongest);
