@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstring>
@@ -128,6 +129,9 @@ class Caller {
     check_rows(losses);
   }
 
+  /// Of the last call.
+  Clock::duration took() const { return took_; }
+
   void combine(const Losses& losses) {
     CombineOutputs outputs;
     outputs.renormalize = false;
@@ -182,6 +186,7 @@ class Caller {
   }
 
   void check_time(const char* operation, Clock::duration took) {
+    took_ = took;
     if (took > kLongest) findings_.add(std::string(operation) + " waited for a rank given up");
   }
   void check_missing(const char* operation, const Losses& losses) {
@@ -269,6 +274,7 @@ class Caller {
   ConstTensorView x_given_;
   ConstTensorView y_given_;
   Handle handle_;
+  Clock::duration took_{};
 };
 
 /// One after the other, in a round of its own, while it dispatches or combines.
@@ -288,21 +294,25 @@ class Mortal {
     findings_.set_context("round " + std::to_string(number_++) + ": ");
     for (const bool combines : {false, true}) {
       if (before) before(combines);
-      const Clock::time_point began = Clock::now();
       combines ? caller_.combine(losses) : caller_.dispatch(losses);
-      took_[combines ? 1 : 0] = Clock::now() - began;
+      took_[combines ? 1 : 0] = caller_.took();
     }
   }
 
   /// A round in which this rank dies, by a thread of its own.
-  void die(const Death& death) {
-    round({}, [&](bool combines) {
+  void die(const Death& death, unsigned gone) {
+    round({gone, 0}, [&](bool combines) {
       if (combines != death.in_combine) return;
-      const auto after = part(death) * took_[combines ? 1 : 0];
-      std::thread([after] {
-        std::this_thread::sleep_for(after);
+      std::atomic<bool> begun = false;
+      std::thread([&begun, after = part(death) * took_[combines ? 1 : 0]] {
+        const Clock::time_point end =
+            Clock::now() + std::chrono::duration_cast<Clock::duration>(after);
+        begun = true;
+        while (Clock::now() < end) {  // To sleep would take longer than many a call.
+        }
         ::kill(::getpid(), SIGKILL);
       }).detach();
+      while (!begun) std::this_thread::yield();
     });
     std::this_thread::sleep_for(kLongest);
     findings_.add("was not killed");
@@ -355,7 +365,7 @@ void run_rank(World& world, const Way& way, const Play& play, support::Findings&
 void expect_deaths(const Way& way, const std::vector<int>& dead, const Play& play,
                    const std::string& what) {
   support::RunOptions options;
-  options.watchdog = std::chrono::seconds(100);
+  options.watchdog = std::chrono::seconds(50);
   options.leave = false;
   const auto body = [&](World& world, support::Findings& findings) {
     const std::unique_ptr<support::Place> place = support::gpu_place(world.rank(), 2 * kLongest);
@@ -384,7 +394,7 @@ TEST_P(InKernels, Killed) {
       for (int i = 0; i < 3; ++i) rank.round({});
       unsigned gone = 0;
       for (const Death& death : kDeaths) {
-        if (death.rank == world.rank()) return rank.die(death);
+        if (death.rank == world.rank()) return rank.die(death, gone);
         rank.lose(death, gone);
         gone |= 1U << death.rank;
         for (int i = 0; i < 3; ++i) rank.round({gone, 0});

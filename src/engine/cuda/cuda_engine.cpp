@@ -295,7 +295,8 @@ class CudaEngine final : public Engine {
     if (resources_.sharers > 1) {
       most = std::min(most, resources_.processors / (resources_.sharers + 1));
     }
-    // What comes from other nodes is carried by kernels, which need multiprocessors of their own, also beside two launches.
+    // What comes from other nodes is carried by kernels, which need multiprocessors of their own, also beside two launches: of
+    // blocks that take half a multiprocessor, or a whole one. Their stream is the first to get what is free.
     if (relay_ != nullptr) {
       const int left = resources_.processors - resources_.processors / 8;
       most = std::min(most, left * std::min(per_processor, 2) / 2);

@@ -230,6 +230,9 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   Status status = guard.status();
   if (status.ok()) status = take_host(config, *port);
   if (status = group->agree(status, deadline); !status.ok()) return status;
+  // A caller who leaves room for other kernels may have others that wait for ferries, too: of another communicator. Then launches
+  // take no more than one at a time.
+  if (config.options.block_limit > 0) resources.overlap = false;
 
   Result<memory::SharedRegion> region =
       group->share(opening->layouts[own].bytes(), /*committed=*/true, deadline);

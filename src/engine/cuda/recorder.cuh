@@ -4,7 +4,8 @@
 #include "engine/cuda/packets.cuh"
 #include "trace/phase.hpp"
 
-/// Time stamps of what warps do. Kernels for common calls exist twice, with these and without.
+/// Time stamps of what warps do. Kernels for common calls exist twice, with these and without; those
+/// where there are other nodes only without.
 namespace sluice::engine::cuda {
 
 using trace::Phase;
