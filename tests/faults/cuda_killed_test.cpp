@@ -3,6 +3,7 @@
 // Processes on GPUs that are killed while a kernel of theirs runs: what it had sent by then is there, the rest never comes.
 // Those that remain return from every call; of the lost rank they have all rows of a dispatch or none, and a token's sum is
 // whole with it or whole without it, as handles, reports and surviving weights say. Of one that had sent all they have all.
+// (Also with SLUICE_TEST_NODE_SIZE=1. On nodes of more ranks others may be lost with one.)
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
