@@ -49,8 +49,9 @@ struct CommunicatorOptions {
   int device_index = -1;  ///< cuda: this rank's GPU; negative: the calling thread's current one.
   /// cuda: thread blocks of one launch at most. latency: 0 for half as many as there are multiprocessors, as many, or
   /// twice as many, by the call; all blocks of a launch must run at the same time, and one may need a whole
-  /// multiprocessor: leave room for kernels of other streams, and across nodes an eighth besides. throughput: the multiprocessors that move rows, one block
-  /// on each; 0 for 24, or 12 for plain rows of rank_major that peers read where they lie.
+  /// multiprocessor: leave room for kernels of other streams, and across nodes an eighth besides. throughput: the
+  /// multiprocessors that move rows, one block on each; 0 for 24, or 12 for plain rows of rank_major that peers read
+  /// where they lie.
   int block_limit = 0;
   /// Expert to rank, E entries; empty: contiguous, the first E mod R ranks own one expert more.
   /// Local experts of a rank are its experts in ascending order.

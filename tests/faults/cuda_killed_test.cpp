@@ -12,6 +12,7 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -46,24 +47,12 @@ struct Way {
 
 /// Kernels of throughput mode shall run for long.
 int tokens_of(const Way& way) {
-#if SLUICE_CUDA_SIMULATED
-  return way.mode == Mode::latency ? 8 : 40;
-#else
+  if (SLUICE_CUDA_SIMULATED) return way.mode == Mode::latency ? 8 : 40;
   return way.mode == Mode::latency ? 64 : 512;
-#endif
 }
 int hidden_of(const Way& way) {
-#if SLUICE_CUDA_SIMULATED
-  return way.mode == Mode::latency ? 2048 : 512;
-#else
+  if (SLUICE_CUDA_SIMULATED) return way.mode == Mode::latency ? 2048 : 512;
   return way.mode == Mode::latency ? 4096 : 2048;
-#endif
-}
-
-/// bf16 of a small number.
-std::uint16_t half_of(int value) {
-  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
-  return static_cast<std::uint16_t>(bits >> 16);
 }
 
 /// Who is gone since before a round, and who dies in it.
@@ -130,9 +119,6 @@ class Caller {
     check_rows(losses);
   }
 
-  /// Of the last call.
-  Clock::duration took() const { return took_; }
-
   void combine(const Losses& losses) {
     CombineOutputs outputs;
     outputs.renormalize = false;
@@ -146,6 +132,9 @@ class Caller {
     if (!result.status.ok()) findings_.add("combine: " + result.status.to_string());
     check_sums(losses);
   }
+
+  /// Of the last call.
+  Clock::duration took() const { return took_; }
 
  private:
   static constexpr int kLocal = kExperts / kRanks;
@@ -210,7 +199,8 @@ class Caller {
       const std::int32_t* const from = &sources[static_cast<std::size_t>(row) * 3];
       if (from[0] < 0) continue;
       ++seen[static_cast<std::size_t>(from[0] * tokens_ + from[1])];
-      if (is_filled(row, half_of(kFirst + from[0]), half_of(from[1] % kFirst))) continue;
+      const std::uint16_t source = half_of(kFirst + from[0]);
+      if (says(rows_.row(row), hidden_, source, half_of(from[1] % kFirst))) continue;
       findings_.add("row " + std::to_string(row) + " is not token " + std::to_string(from[1]) +
                     " of rank " + std::to_string(from[0]));
     }
@@ -225,14 +215,6 @@ class Caller {
       }
     }
   }
-  bool is_filled(std::int64_t row, std::uint16_t first, std::uint16_t second) const {
-    const auto* const halves = reinterpret_cast<const std::uint16_t*>(rows_.row(row));
-    const int half = hidden_ / 2;
-    return std::all_of(halves, halves + half, [&](std::uint16_t v) { return v == first; }) &&
-           std::all_of(halves + half, halves + 2 * half,
-                       [&](std::uint16_t v) { return v == second; });
-  }
-
   void check_sums(const Losses& losses) {
     check_missing("combine", losses);
     std::int64_t lost = 0;

@@ -126,10 +126,6 @@ class Trial {
  private:
   static constexpr int kLocal = kExperts / kRanks;
 
-  static std::uint16_t half_of(int value) {
-    return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >>
-                                      16);
-  }
   std::vector<std::int64_t> rows_shape() const {
     const std::int64_t all = kRanks * most_;
     if (shape_.layout == Layout::expert_slab) return {kLocal, all, shape_.hidden};
@@ -150,11 +146,7 @@ class Trial {
     }
   }
   bool is_filled(std::int64_t row, std::uint16_t first, std::uint16_t second) const {
-    const auto* const halves = reinterpret_cast<const std::uint16_t*>(rows_.row(row));
-    const int half = shape_.hidden / 2;
-    return std::all_of(halves, halves + half, [&](std::uint16_t v) { return v == first; }) &&
-           std::all_of(halves + half, halves + 2 * half,
-                       [&](std::uint16_t v) { return v == second; });
+    return says(rows_.row(row), shape_.hidden, first, second);
   }
 
   Communicator& communicator_;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <bit>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -35,6 +38,20 @@ inline void route_everywhere(int tokens, std::int32_t* ids, float* weights) {
     ids[at] = k * kLocal + (at / kTopk + k) % kLocal;
     weights[at] = 1.0F;
   }
+}
+
+/// bf16 of a small number.
+inline std::uint16_t half_of(int value) {
+  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+  return static_cast<std::uint16_t>(bits >> 16);
+}
+
+/// Whether a row of so many bf16 says two things: `first` in all of its first half, `second` in its second.
+inline bool says(const std::byte* row, int hidden, std::uint16_t first, std::uint16_t second) {
+  const auto* const halves = reinterpret_cast<const std::uint16_t*>(row);
+  const auto* const middle = halves + hidden / 2;
+  return std::all_of(halves, middle, [&](std::uint16_t v) { return v == first; }) &&
+         std::all_of(middle, halves + hidden, [&](std::uint16_t v) { return v == second; });
 }
 
 /// When the late rank comes, after its peers: by and by, when some of its pieces are in time.

@@ -359,17 +359,6 @@ struct Unit {
   }
 };
 
-/// To whom the row of a token goes that `ranks` are to get: one of every other node passes it on there.
-__device__ __forceinline__ std::uint32_t row_ranks(const Geometry& g, std::uint32_t ranks) {
-  if (g.published == nullptr) return ranks;
-  std::uint32_t to = ranks & g.near;
-#pragma unroll 1
-  for (std::uint32_t left = ranks & ~g.near; left != 0; left &= left - 1) {
-    to |= 1U << g.rail[__ffs(static_cast<int>(left)) - 1];
-  }
-  return to;
-}
-
 /// What everything that one operation sends carries.
 struct Stamp {
   std::uint32_t tag;

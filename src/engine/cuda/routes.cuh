@@ -38,6 +38,17 @@ __device__ __forceinline__ std::uint32_t ranks_of(const Geometry& g, int id) {
   return __reduce_or_sync(~0U, id < 0 ? 0U : 1U << owner_of(g, id).rank);
 }
 
+/// To whom the row of a token goes that `ranks` are to get: one of every other node passes it on there.
+__device__ __forceinline__ std::uint32_t row_ranks(const Geometry& g, std::uint32_t ranks) {
+  if (g.published == nullptr) return ranks;
+  std::uint32_t to = ranks & g.near;
+#pragma unroll 1
+  for (std::uint32_t left = ranks & ~g.near; left != 0; left &= left - 1) {
+    to |= 1U << g.rail[__ffs(static_cast<int>(left)) - 1];
+  }
+  return to;
+}
+
 /// log2 of the places that one token's routes take in a walk over all routes: a power of two, so that
 /// no token straddles two warps.
 __host__ __device__ constexpr int route_shift(int top_k) {
