@@ -14,9 +14,10 @@
 ///   sent     := topk_ids:i32[T'][K] topk_weights:f32[T'][K]
 ///   received := counts:i32[L] aligned_counts:i32[L] offsets:i64[L+1] source_offsets:i64[R+1]
 ///               record_rank:i32[N'] record_token:i32[N'] local_ids:i32[N'][K]
-///               local_weights:f32[N'][K] route_rows:i32[N'][K]
+///               local_weights:f32[N'][K] route_rows:i32[N'][K] record_numbers:i32[T'][R]
 ///
-/// T' is the most tokens of one call, N' = R * T'. Every array starts on a cache line.
+/// T' is the most tokens of one call, N' = R * T'. Every array starts on a cache line. record_numbers, of a token and of a rank
+/// that it goes to, counts the records before that one which go to the same rank; only the CUDA engine's throughput mode has it.
 namespace sluice::window {
 
 inline constexpr std::uint64_t kHandleMagic = 0x31656C646E6148ULL;  // "Handle1"
@@ -83,6 +84,7 @@ class HandleLayout {
     local_ids = take(4 * n * k);
     local_weights = take(4 * n * k);
     route_rows = take(4 * n * k);
+    (void)take(4 * n);  // record_numbers()
     bytes = end;
   }
   explicit constexpr HandleLayout(const HandleHeader& header) noexcept
@@ -91,6 +93,11 @@ class HandleLayout {
   std::size_t topk_ids, topk_weights, counts, aligned_counts, offsets, source_offsets, record_rank,
       record_token, local_ids, local_weights, route_rows;
   std::size_t bytes;
+
+  /// As long as record_rank. No member: kernels are given this class, and all of it takes time.
+  constexpr std::size_t record_numbers() const noexcept {
+    return bytes - (record_token - record_rank);
+  }
 };
 
 }  // namespace sluice::window

@@ -53,57 +53,65 @@ TEST_P(Handles, ManyAliveUsedInReverse) {
 }
 
 TEST_P(Handles, ACopyIsAsGood) {
-  Scenario scenario = small();
-  StepSpec spec;
-  spec.cached = 1;
-  spec.combines = 2;
-  const Step step = prepare_step(scenario, spec, 0);
-  const Step other = prepare_step(scenario, spec, 1);
-  expect_clean(
-      run_body(scenario, [&](World&, Communicator& communicator, support::Findings& findings) {
-        const std::size_t bytes = communicator.handle_bytes();
-        const support::Tensor memory(DType::u8, {static_cast<std::int64_t>(bytes)});
-        {
-          DispatchCall first(communicator, step, 0, findings);
-          first.whole();
-          first.check();
-          if (first.handle().bytes() > bytes || first.handle().data() == nullptr) {
-            findings.add("a handle larger than handle_bytes()");
-            return;
+  for (const YMemory y_memory : {YMemory::ordinary, YMemory::registered}) {
+    Scenario scenario = small();
+    scenario.options.y_memory = y_memory;
+    scenario.options.registered_bytes = 4 * registered_bytes(scenario);
+    StepSpec spec;
+    spec.cached = 1;
+    spec.combines = 2;
+    const Step step = prepare_step(scenario, spec, 0);
+    const Step other = prepare_step(scenario, spec, 1);
+    expect_clean(
+        run_body(scenario, [&](World&, Communicator& communicator, support::Findings& findings) {
+          const std::size_t bytes = communicator.handle_bytes();
+          const support::Tensor memory(DType::u8, {static_cast<std::int64_t>(bytes)});
+          {
+            DispatchCall first(communicator, step, 0, findings);
+            first.whole();
+            first.check();
+            if (first.handle().bytes() > bytes || first.handle().data() == nullptr) {
+              findings.add("a handle larger than handle_bytes()");
+              return;
+            }
+            std::memcpy(memory.view().data, first.handle().data(), first.handle().bytes());
           }
-          std::memcpy(memory.view().data, first.handle().data(), first.handle().bytes());
-        }
-        // The first handle is gone; another dispatch may use its memory.
-        run_step(communicator, other, findings);
-        const Handle copy(memory.view().data, bytes, memory.view().device);
-        DispatchCall cached(communicator, step, 1, findings);
-        cached.whole(copy);
-        cached.check();
-        CombineCall combine(communicator, step, 1, copy, cached.rows_shape(), findings);
-        combine.whole();
-        combine.check();
-      }));
+          // The first handle is gone; another dispatch may use its memory.
+          run_step(communicator, other, findings);
+          const Handle copy(memory.view().data, bytes, memory.view().device);
+          DispatchCall cached(communicator, step, 1, findings);
+          cached.whole(copy);
+          cached.check();
+          CombineCall combine(communicator, step, 1, copy, cached.rows_shape(), findings);
+          combine.whole();
+          combine.check();
+        }));
+  }
 }
 
 // The handle that a cached dispatch returns is as good as the one it was given.
 TEST_P(Handles, OfACachedDispatch) {
-  Scenario scenario = small();
-  StepSpec spec;
-  spec.cached = 2;
-  const Step step = prepare_step(scenario, spec, 0);
-  expect_clean(
-      run_body(scenario, [&](World&, Communicator& communicator, support::Findings& findings) {
-        DispatchCall first(communicator, step, 0, findings);
-        first.whole();
-        DispatchCall second(communicator, step, 1, findings);
-        second.whole(first.handle());
-        DispatchCall third(communicator, step, 2, findings);
-        third.whole(second.handle());
-        third.check();
-        CombineCall combine(communicator, step, 0, third.handle(), third.rows_shape(), findings);
-        combine.whole();
-        combine.check();
-      }));
+  for (const YMemory y_memory : {YMemory::ordinary, YMemory::registered}) {
+    Scenario scenario = small();
+    scenario.options.y_memory = y_memory;
+    scenario.options.registered_bytes = 4 * registered_bytes(scenario);
+    StepSpec spec;
+    spec.cached = 2;
+    const Step step = prepare_step(scenario, spec, 0);
+    expect_clean(
+        run_body(scenario, [&](World&, Communicator& communicator, support::Findings& findings) {
+          DispatchCall first(communicator, step, 0, findings);
+          first.whole();
+          DispatchCall second(communicator, step, 1, findings);
+          second.whole(first.handle());
+          DispatchCall third(communicator, step, 2, findings);
+          third.whole(second.handle());
+          third.check();
+          CombineCall combine(communicator, step, 0, third.handle(), third.rows_shape(), findings);
+          combine.whole();
+          combine.check();
+        }));
+  }
 }
 
 TEST_P(Handles, PlanThenMove) {

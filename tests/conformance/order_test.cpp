@@ -18,6 +18,7 @@ class Order : public LayoutTest {
     std::vector<Step> steps;
     for (int i = 0; i < count; ++i) {
       StepSpec spec;
+      spec.registered_x = scenario.options.y_memory == YMemory::registered;
       spec.cached = cached;
       spec.combines = 2;
       spec.routing = i % 3 == 1 ? support::RoutingKind::sparse : support::RoutingKind::distinct;
@@ -62,14 +63,19 @@ void run_in_flight(Communicator& communicator, const std::vector<Step>& steps, s
 
 TEST_P(Order, InFlight) {
   for (const std::size_t depth : {std::size_t{1}, std::size_t{2}, std::size_t{4}}) {
-    Scenario scenario = small();
-    scenario.options.in_flight = static_cast<int>(depth);
-    const std::vector<Step> steps = prepare(scenario, 9);
-    expect_clean(run_body(scenario,
-                          [&](World&, Communicator& communicator, support::Findings& findings) {
-                            run_in_flight(communicator, steps, depth, 0, findings);
-                          }),
-                 fmt::format("in flight {}", depth));
+    for (const YMemory y_memory : {YMemory::ordinary, YMemory::registered}) {
+      constexpr int kSteps = 9;
+      Scenario scenario = small();
+      scenario.options.in_flight = static_cast<int>(depth);
+      scenario.options.y_memory = y_memory;
+      scenario.options.registered_bytes = kSteps * registered_bytes(scenario);
+      const std::vector<Step> steps = prepare(scenario, kSteps);
+      expect_clean(run_body(scenario,
+                            [&](World&, Communicator& communicator, support::Findings& findings) {
+                              run_in_flight(communicator, steps, depth, 0, findings);
+                            }),
+                   fmt::format("in flight {}, y_memory {}", depth, static_cast<int>(y_memory)));
+    }
   }
 }
 

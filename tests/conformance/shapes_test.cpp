@@ -10,11 +10,16 @@ namespace {
 
 class Shapes : public LayoutTest {
  protected:
-  std::string run_shape(int ranks, const Shape& shape, std::vector<std::int32_t> map = {}) {
+  std::string run_shape(int ranks, const Shape& shape, std::vector<std::int32_t> map = {},
+                        YMemory y_memory = YMemory::ordinary) {
     Scenario scenario = small();
+    scenario.options.y_memory = y_memory;
     scenario.ranks = ranks;
     scenario.shape = shape;
     scenario.options.expert_to_rank = std::move(map);
+    if (y_memory == YMemory::registered) {
+      scenario.options.registered_bytes = registered_bytes(scenario);
+    }
     scenario.seed = static_cast<std::uint64_t>(ranks * 1000 + shape.hidden + shape.top_k);
     StepSpec spec;
     scenario.steps.push_back(spec);
@@ -31,6 +36,8 @@ class Shapes : public LayoutTest {
 TEST_P(Shapes, Ranks) {
   for (const int ranks : {1, 2, 3, 5, 8, 16}) {
     expect_clean(run_shape(ranks, Shape{16, 4, 16, 6}), fmt::format("R {}", ranks));
+    expect_clean(run_shape(ranks, Shape{16, 4, 16, 6}, {}, YMemory::registered),
+                 fmt::format("R {}, registered", ranks));
   }
 }
 

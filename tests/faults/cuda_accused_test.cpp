@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <barrier>
 #include <bit>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <semaphore>
 
 #include "faults/late.hpp"
 #include "sluice/communicator.hpp"
@@ -35,9 +37,11 @@ std::uint16_t bf16(int value) {
 /// One rank: its x, and the results of its experts, hold its number + 1 everywhere, in registered memory.
 class Member {
  public:
-  Member(World& world, Communicator& communicator, std::barrier<>& all, support::Findings& findings)
+  Member(World& world, Communicator& communicator, std::barrier<>& all,
+         std::binary_semaphore& one_went_on, support::Findings& findings)
       : communicator_(communicator),
         all_(all),
+        one_went_on_(one_went_on),
         findings_(findings),
         rank_(world.rank()),
         host_(DType::bf16, {kRows, kHidden}),
@@ -56,7 +60,7 @@ class Member {
       return;
     }
     registered_ = *memory;
-    support::place().write(registered_, host_.view().data, host_.bytes());
+    write_rows();
   }
 
   bool ready() const { return registered_ != nullptr; }
@@ -83,6 +87,34 @@ class Member {
     all_.arrive_and_wait();
   }
 
+  /// Rank 0 alone is impatient: it gives the reader up, and overwrites its results before the reader reads them. The others wait for
+  /// the reader, which goes on with them, and overwrite theirs as soon as they may.
+  void combine_while_one_goes_on() {
+    CombineOptions options;
+    options.stream = support::place().stream();
+    options.deadline = rank_ == 0 ? kShort : kLong;
+    const CombineTicket sent = communicator_.send_combine(
+        given({registered_, DType::bf16, kRows, kHidden}), handle_, options);
+    support::place().finish();
+    all_.arrive_and_wait();
+    if (rank_ == kReader) one_went_on_.acquire();
+    receive(sent);
+    overwrite_rows();
+    if (rank_ == 0) one_went_on_.release();
+    all_.arrive_and_wait();
+    write_rows();
+    all_.arrive_and_wait();
+  }
+  /// A whole one, with everybody's patience.
+  void plain_combine() {
+    CombineOptions options;
+    options.stream = support::place().stream();
+    options.deadline = kLong;
+    receive(communicator_.send_combine(given({registered_, DType::bf16, kRows, kHidden}), handle_,
+                                       options));
+    all_.arrive_and_wait();
+  }
+
   /// The send half; while the reader stands between the halves, the others make so many more calls, with other rows.
   void dispatch_while_others_go_on(int calls) {
     DispatchOptions options;
@@ -95,8 +127,7 @@ class Member {
     const DispatchTicket sent = send();
     let_others_go_on([&] {
       receive(sent);
-      support::place().fill(registered_, 0x3C, host_.bytes());
-      support::place().finish();
+      overwrite_rows();
       for (int call = 0; call < calls; ++call) receive(send());
     });
     if (rank_ == kReader) receive(sent);
@@ -107,8 +138,7 @@ class Member {
   void call_one_by_one(const std::function<void(milliseconds deadline)>& call) {
     if (rank_ != kReader) {
       call(kShort);
-      support::place().fill(registered_, 0x3C, host_.bytes());
-      support::place().finish();
+      overwrite_rows();
     }
     all_.arrive_and_wait();
     if (rank_ == kReader) call(kLong);
@@ -155,6 +185,14 @@ class Member {
   }
 
  private:
+  void write_rows() {
+    support::place().write(registered_, host_.view().data, host_.bytes());
+    support::place().finish();
+  }
+  void overwrite_rows() {
+    support::place().fill(registered_, 0x3C, host_.bytes());
+    support::place().finish();
+  }
   ConstTensorView given(ConstTensorView view) const {
     view.device = Device::cuda;
     return view;
@@ -165,8 +203,7 @@ class Member {
     all_.arrive_and_wait();
     if (rank_ != kReader) {
       receive_half();
-      support::place().fill(registered_, 0x3C, host_.bytes());
-      support::place().finish();
+      overwrite_rows();
     }
     all_.arrive_and_wait();
   }
@@ -185,6 +222,7 @@ class Member {
     CombineOutputs outputs;
     outputs.stream = support::place().stream();
     outputs.out = out_.view();
+    support::place().fill(out_.view().data, 0x3C, out_.bytes());  // Not what the last one left.
     outputs.renormalize = false;
     outputs.report = new (report_.get()) Report();
     const CombineResult result = communicator_.receive_combine(sent, outputs);
@@ -194,6 +232,7 @@ class Member {
 
   Communicator& communicator_;
   std::barrier<>& all_;
+  std::binary_semaphore& one_went_on_;
   support::Findings& findings_;
   int rank_;
   support::Tensor host_, ids_, weights_, rows_, out_, memory_;
@@ -204,6 +243,7 @@ class Member {
 
 std::string findings_of(const std::function<void(Member&, int rank, support::Findings&)>& check) {
   std::barrier<> all(kRanks);
+  std::binary_semaphore one_went_on(0);
   return findings_of_trials(1, [&](World& world, support::Findings& findings) {
     CommunicatorOptions options;
     options.mode = Mode::throughput;
@@ -214,7 +254,7 @@ std::string findings_of(const std::function<void(Member&, int rank, support::Fin
     Result<Communicator> communicator =
         Communicator::create(world, {kExperts, kTopk, kHidden, kTokens}, options);
     if (!communicator) return findings.add(communicator.status().to_string());
-    Member member(world, *communicator, all, findings);
+    Member member(world, *communicator, all, one_went_on, findings);
     if (member.ready()) check(member, world.rank(), findings);
     all.arrive_and_wait();
   });
@@ -284,6 +324,36 @@ TEST(CudaAccused, ResultsOfWhoWentOnWithoutTheReader) {
               }
             }),
             "");
+}
+
+// Of those who live the reader is not given up: they wait until it has summed again, and all go on.
+TEST(CudaAccused, ResultsOfOneThatWentOn) {
+  constexpr int kAll = kRanks * (kRanks + 1) / 2;
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(findings_of([](Member& member, int rank, support::Findings& findings) {
+              const auto expect_all = [&](const std::string& what, int missing, int sum) {
+                expect(findings, "missing in " + what, missing, member.missing());
+                for (int token = 0; token < kTokens; ++token) {
+                  expect(findings, what + ", sum of token " + std::to_string(token), sum,
+                         member.sum(token));
+                }
+              };
+              const bool reader = rank == kReader;
+              member.dispatch(false);
+              member.combine_while_one_goes_on();
+              expect_all("combine", reader ? 1 : 0, reader ? kAll - 1 : kAll);
+              const int gone = reader ? 1 : (rank == 0 ? 1 << kReader : 0);
+              for (int call = 0; call < 2; ++call) {
+                member.dispatch(false);
+                expect(findings, "missing in a dispatch behind it", gone, member.missing());
+                member.plain_combine();
+                expect_all("a combine behind it", gone,
+                           reader ? kAll - 1 : (rank == 0 ? kAll - (kReader + 1) : kAll));
+              }
+            }),
+            "");
+  // Nobody's patience came to its end but that of rank 0.
+  EXPECT_LT(std::chrono::steady_clock::now() - began, kLong / 2);
 }
 
 // On two nodes rows lie where they have landed at another rank of the reader's node. Rank 0 gives the reader up, but goes on

@@ -31,6 +31,9 @@ struct HandleArrays {
   __device__ std::int32_t* local_ids() const { return at<std::int32_t>(layout->local_ids); }
   __device__ float* local_weights() const { return at<float>(layout->local_weights); }
   __device__ std::int32_t* route_rows() const { return at<std::int32_t>(layout->route_rows); }
+  __device__ std::int32_t* record_numbers() const {
+    return at<std::int32_t>(layout->record_numbers());
+  }
 
  private:
   template <typename T>

@@ -31,6 +31,7 @@
   EACH(given_weights_ignored) /* combine uses the weights of dispatch, whatever it was given. */ \
   EACH(blocks_before_forgotten) /* Throughput: a block numbers its tokens as if it were the first. */ \
   EACH(published_by_the_first) /* Throughput: the first block that ends says that all have done their part. */ \
+  EACH(read_by_the_first)     /* Throughput: the first block that has read all says that all have. */ \
   EACH(any_arrival_taken)     /* Throughput: a cell of any operation is taken for the awaited one. */ \
   EACH(rows_before_cell)      /* Throughput: a token is summed without those whose cell has not come. */ \
   EACH(place_ignored)         /* Throughput: rows are pulled from the stage, wherever they lie. */ \

@@ -465,7 +465,7 @@ bool LaneTraffic::tell_peers(Kind kind) {
   const window::FarLanes& own = view_.lanes(site_.rank);
   for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
     if (site_.nodes.together(peer, site_.rank)) continue;
-    // Pairs with tell() of the kernels.
+    // Pairs with tell() and tell_once_read() of the kernels.
     read = std::max(read, HostAccess::load_acquire(*reinterpret_cast<const std::uint64_t*>(
                               view_.host(own.out(peer) + view_.layout().told(kind)))));
     const bool awaited =

@@ -66,7 +66,7 @@ __device__ __forceinline__ void open(const Geometry& g, protocol::Kind kind, boo
   b.weary_since = 0;
   bool closed = false;
   if (sends && lane < g.ranks && lane != g.rank) {
-    // Pairs with tell() or tell_fenced() of the peer. Relaxed: what must come after it are stores, and none is made before
+    // Pairs with tell() or tell_once_read() of the peer. Relaxed: what must come after it are stores, and none is made before
     // the branch on this value (PTX does not promise that, hardware does it); to acquire would empty the
     // L1, in front of all that is asked for first. So in await_guard().
     const std::uint64_t told =
@@ -88,10 +88,10 @@ __device__ __forceinline__ void tell(const Geometry& g, protocol::Kind kind, std
   if (lane >= g.ranks || lane == g.rank || ((suspects >> lane) & 1U) != 0) return;
   store_release(reinterpret_cast<std::uint64_t*>(out_at(g, lane, g.layout.told(kind))), received);
 }
-/// The same of what this thread has a fence_system() behind.
-__device__ __forceinline__ void tell_fenced(const Geometry& g, protocol::Kind kind,
-                                            std::uint64_t received, std::uint32_t suspects,
-                                            int lane) {
+/// The same of what has been read only, as tell_once_read() knows it.
+__device__ __forceinline__ void tell_read(const Geometry& g, protocol::Kind kind,
+                                          std::uint64_t received, std::uint32_t suspects,
+                                          int lane) {
   if (lane >= g.ranks || lane == g.rank || ((suspects >> lane) & 1U) != 0) return;
   store_relaxed(reinterpret_cast<std::uint64_t*>(out_at(g, lane, g.layout.told(kind))), received);
 }

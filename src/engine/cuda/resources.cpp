@@ -123,6 +123,7 @@ Status take_desks(const EngineConfig& config, Resources& resources) {
     resources.desks.push_back(desk);
     desk.ids += routes;
     desk.weights += routes;
+    desk.record_numbers += std::ptrdiff_t{config.tokens_max} * config.ranks;
     ++desk.bad_routes;
   }
   return status;

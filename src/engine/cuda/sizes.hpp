@@ -39,6 +39,7 @@ void each_array(const EngineConfig& config, Desk& desk, Visit visit) {
   visit(desk.counts, wide(kBlocksMax) * wide(config.shape.experts + config.ranks));
   visit(desk.ids, routes);
   visit(desk.weights, routes);
+  visit(desk.record_numbers, depth * wide(config.tokens_max) * wide(config.ranks));
   visit(desk.bad_routes, depth);
   visit(desk.arrivals, std::size_t{1});
   visit(desk.first_rows, wide(config.ranks) * wide(config.local_experts()));

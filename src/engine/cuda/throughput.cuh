@@ -51,29 +51,14 @@ class Part {
   const Block& block_;
 };
 
-/// Whether this block is the last one of its launch that has come here: then it sees what all have done, and so do
-/// peers that see what its first warp stores afterwards. By a whole block, once in a kernel.
-__device__ __forceinline__ bool is_last(std::uint32_t* done) {
-  __shared__ bool last;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    const std::uint32_t before = count_up(done);  // Pairs with that of the last block.
-    last = before + 1 == gridDim.x;
-    if (last) *done = 0;
-    if (mutant(KernelMutant::published_by_the_first)) last = before == 0;
-  }
-  __syncthreads();
-  // Of the first warp what it stores afterwards comes after what all have done, for peers, too.
-  if (last && threadIdx.x < 32) fence_system();
-  return last;
-}
-
 /// What a cell of throughput mode says, in two packets: { tag, word, signature, tokens } and { tag, stride, offset }, where
 /// rows lie that are read in place (InPlace).
 namespace throughput_word {
 inline constexpr std::uint32_t kRecords = cell_word::kNothing - 1U;
 /// In `tokens`.
 inline constexpr std::uint32_t kStaging = window::kStagingFlag;
+/// The same bit, in a combine: rows of who reads the cell lie one behind the other from `offset` on, in the order of its records.
+inline constexpr std::uint32_t kNumbered = kStaging;
 inline constexpr std::uint32_t kTokens = kStaging - 1U;
 static_assert(kMaxTokens <= kRecords && kMaxTokens <= kTokens);
 }  // namespace throughput_word
@@ -129,7 +114,7 @@ struct Arrival {
   int records = 0;
   int tokens = 0;
   InPlace rows;
-  bool staging = false;
+  bool staging = false;  // Of a combine: numbered.
   bool missing = false;
   bool refused = false;
   bool mismatched = false;
@@ -193,8 +178,8 @@ __device__ __forceinline__ void accuse(const Geometry& g, std::uint32_t suspects
                                        g.layout.accusation()),
       1);
 }
-/// Whether `peer` has given this rank up: what was read of it may have been overwritten. After a fence that comes after
-/// the reading.
+/// Whether `peer` has given this rank up: what was read of it may have been overwritten. By who knows that all loads of it have
+/// returned (tell_once_read() has the argument).
 __device__ __forceinline__ bool is_accused(const Geometry& g, int peer) {
   if (mutant(KernelMutant::accusation_ignored)) return false;
   return load_relaxed(reinterpret_cast<const std::uint64_t*>(
@@ -229,7 +214,7 @@ __device__ __forceinline__ void await_readers(const Geometry& g, protocol::Kind 
   bool gave_up = false;
   if (mutant(KernelMutant::readers_not_awaited)) return;
   if (lane < g.ranks && lane != g.rank && ((suspects >> lane) & 1U) == 0) {
-    // Pairs with tell() or tell_fenced() of the peer. Nothing is read after it.
+    // Pairs with tell() or tell_once_read() of the peer. Nothing is read after it.
     const auto* const at =
         reinterpret_cast<const std::uint64_t*>(in_at(g, lane, g.layout.told(kind)));
     std::uint64_t began = 0;

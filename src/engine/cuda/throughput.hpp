@@ -36,6 +36,7 @@ struct DispatchNotes {
   std::uint32_t numbered;                      // 1: Arrivals, and where rows begin, are there.
   std::uint32_t staged[window::kStagedParts];  // Rows of each part that are in the stage.
   std::uint32_t sent;                          // Of what other nodes are sent: see count_sent().
+  std::uint32_t read;                          // Blocks that have read all: see read_word.
   std::uint32_t missing;                       // Ranks whose records, or rows, did not come.
   unsigned long long waited_ns[kPeersMax];     // By the warp that waited longest.
 };
@@ -47,6 +48,7 @@ struct CombineNotes {
 
   std::uint32_t next[kItems];
   std::uint32_t sent[2];  // Of what other nodes are sent: weights, then records. See count_sent().
+  std::uint32_t read;     // Blocks that have read all: see read_word.
   std::uint32_t missing;  // Sets of ranks.
   std::uint32_t refused;
   std::uint32_t mismatched;
@@ -62,9 +64,10 @@ struct Desk {
   /// dispatch, send half: [kBlocksMax][E + R], of a share of the tokens: how many go to each expert, then to each rank. Below
   /// them the tag of the operation.
   std::uint64_t* counts = nullptr;
-  // Between its halves: routing as used, [M][K].
+  // Between its halves: routing as used, [M][K], and the numbers of records, [M][R].
   std::int32_t* ids = nullptr;
   float* weights = nullptr;
+  std::int32_t* record_numbers = nullptr;
   std::uint32_t* bad_routes = nullptr;
   // receive halves
   Arrivals* arrivals = nullptr;        // dispatch

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/cuda/throughput_combine_receive.cuh"
+#include "engine/cuda/throughput_end.cuh"
 
 /// combine in throughput mode, one kernel: the expert's rank forms one partial sum per record and pushes it home,
 /// into the slot of home's token; home adds those of a token once they have come. A warp pushes until its token is complete, or
@@ -38,13 +39,14 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const Geometry& g = a.geometry;
   const int lane = static_cast<int>(threadIdx.x % 32);
   CombineNotes& notes = *desk.combine_notes;
+  // Before this warp asks for anything: a fence waits for that, too.
+  const bool announces = a.halves.send && Seat::own().place == 0;
+  if (announces) fence_system();
   const HandleArrays handle{const_cast<std::byte*>(a.handle), &a.handle_layout};
   const Call call(a, desk);
   Opening opening(a, handle, notes, lane);
   Part part(g, protocol::Kind::combine, a.halves, a.timeout_ns, block);
   const Seat& seat = part.seat;
-  const bool announces = a.halves.send && seat.place == 0;
-  if (announces) fence_system();
   opening.look_on(a, handle, call, lane);
   part.meet();
   // Of a whole operation both are the same: it begins when no half is left.
@@ -54,7 +56,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const SharedAt slots =
       RowsFeed<typename Traits::Input>::slots_of(throughput_memory, seat.warp, lane);
   if (announces) announce<Traits>(c, call, opening, notes, lane);
-  bool pushes = a.halves.send && call.usable;
+  bool pushes = a.halves.send && call.usable && !call.numbered;
   const bool sums = a.halves.receive && call.usable && !a.drop;
   if (a.halves.send && gives_weights<Traits>(c, call)) {
     send_given_weights<Traits>(c, notes, lane);
@@ -101,15 +103,14 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       atomicOr(&notes.mismatched, mismatched);
     }
   }
-  if (is_last(desk.done)) {
-    if (a.halves.receive) end_receive<Traits>(a, desk, block, c, sums, seat);
-    if (threadIdx.x == 0) notes = CombineNotes{};
-    // The other warps do what is left meanwhile.
-    if (a.halves.receive && seat.warp == 0 && call.own.stride != 0) {
-      await_readers(g, protocol::Kind::combine, block.received.epoch + 1, suspects_by_now(g),
-                    a.timeout_ns, lane);
-    }
-  }
+  const Ending ending =
+      end_part(g, protocol::Kind::combine, a.halves, a.timeout_ns, block, &notes.read, desk.done,
+               false, call.own.stride != 0, seat, [&](int lane_of_last) {
+                 if (a.halves.receive) say_what_came(a, notes, 0, lane_of_last);
+                 __syncwarp();
+                 if (lane_of_last == 0) notes = CombineNotes{};
+               });
+  if (ending.last && ending.mends) mend_sums<Traits>(a, desk, block, c, sums, call, seat);
   part.close_half();
 }
 

@@ -13,6 +13,8 @@ struct Call {
   bool usable;  // The handle is this rank's, and the tensors fit it.
   std::uint32_t signature;
   InPlace own;  // Results of rank_major are partial sums as they lie: home may pull them.
+  /// And each home knows by itself where they lie: behind its first row as many as it has sent records here before that one.
+  bool numbered = false;
 
   __device__ __forceinline__ Call(const CombineArgs& a, const Desk& desk) {
     if (!a.refused) {
@@ -22,6 +24,8 @@ struct Call {
     signature = mix(a.signature, brief.dispatch * 4 + brief.layout);
     // Also where only the receive half's tensors do not fit: peers have been told to pull.
     if (brief.key == a.geometry.handle_key && is_rank_major()) own = desk.own;
+    const bool all_stored = brief.rows == static_cast<std::int64_t>(brief.records);
+    numbered = (own.stride != 0) & usable & all_stored & (a.row_weights == nullptr);
   }
   __device__ __forceinline__ bool is_rank_major() const {
     return brief.layout == static_cast<std::uint32_t>(Layout::rank_major);
@@ -161,7 +165,7 @@ struct Opening {
       token = tokens.take();
       expert = expert_of(a, handle, token, lane);
     }
-    if (!sends(a) || call.own.stride == 0) return;
+    if (!sends(a) || call.own.stride == 0 || call.numbered) return;
     records.open(RecordsInPlace::items(a.geometry, homes));
     const int item = records.take();
     if (item >= 0) in_place.ask(a.geometry, handle, homes, item, lane);
@@ -179,6 +183,13 @@ struct Opening {
     const int top_k = a.geometry.top_k;
     if (token < 0 || lane >= top_k) return -1;
     return load_now(handle.topk_ids() + token * top_k + lane);
+  }
+  /// Asks for the numbers of its records, a rank to a lane: of any handle, but of use only where rows lie by them.
+  static __device__ __forceinline__ int number_of(const CombineArgs& a, const HandleArrays& handle,
+                                                  int token, int lane) {
+    const int ranks = a.geometry.ranks;
+    if (token < 0 || lane >= ranks) return 0;
+    return load_now(handle.record_numbers() + token * ranks + lane);
   }
 };
 
@@ -198,14 +209,22 @@ __device__ __forceinline__ void announce(const Combine& c, const Call& call, con
   if (!Traits::kCommon) form |= form_by_node(c.a);
   std::uint32_t word = cell_word::kRefused;
   std::uint32_t tokens = 0;
+  std::int64_t bytes = 0;
+  InPlace own = call.own;
+  if (call.numbered) {
+    tokens = throughput_word::kNumbered;
+    own.offset += static_cast<std::uint64_t>(opening.homes.first) * own.stride;
+  }
+  // Unless a handle contradicts itself.
+  const bool has_rows = !call.numbered || opening.homes.end <= call.brief.rows;
   if (call.usable && lane < g.ranks) {
     word = cell_word::kNothing;
-    if (((opening.accepted >> lane) & 1U) != 0) {
+    if (((opening.accepted >> lane) & 1U) != 0 && has_rows) {
       word = static_cast<std::uint32_t>(opening.homes.count());
       if (lane != g.rank) {
-        int each = static_cast<int>(window::kPacketBytes) + sum_bytes;
+        int each = (call.numbered ? 0 : static_cast<int>(window::kPacketBytes)) + sum_bytes;
         if (c.a.row_weights != nullptr) each += g.layout.weight_packets() * 16;
-        count_bytes(g, protocol::Kind::combine, std::int64_t{word} * each + 16);
+        bytes = std::int64_t{word} * each + 16;
       }
       if (gives_sums<Traits>(c, lane)) {  // As one of its node: not by itself.
         word = cell_word::kNothing;
@@ -213,8 +232,9 @@ __device__ __forceinline__ void announce(const Combine& c, const Call& call, con
       }
     }
   }
-  publish_fenced(g, protocol::CellKind::combine, c.bank, c.tag, word, c.signature, tokens, call.own,
+  publish_fenced(g, protocol::CellKind::combine, c.bank, c.tag, word, c.signature, tokens, own,
                  form, c.block.suspects, lane);
+  if (bytes != 0) count_bytes(g, protocol::Kind::combine, bytes);
   if constexpr (kCounts<Traits>) {
     __syncwarp();
     if (lane != 0) return;

@@ -4,8 +4,9 @@
 #include "engine/cuda/combine_receive.cuh"
 #include "engine/cuda/throughput_combine_send.cuh"
 
-/// combine in throughput mode, receive half: a token is summed by one warp once the answers of its ranks have come. A
-/// rank that is given up costs the tokens whose answers are not there then: every warp decides of its own.
+/// combine in throughput mode, receive half: a token is summed by one warp once the answers of its ranks have come or, where rows
+/// lie by their numbers, their cells. A rank that is given up costs the tokens of which these are not there then: every warp
+/// decides of its own.
 namespace sluice::engine::cuda {
 
 /// What the peers have announced: lane r knows of rank r.
@@ -34,6 +35,7 @@ class Sources {
     gives_ = arrival.records != 0;
     stride_ = arrival.rows.stride;
     heap_ += arrival.rows.offset;
+    if (arrival.staging) numbers_ = static_cast<std::uint32_t>(arrival.records);
   }
   /// Whether it gives sums of its node, if it gives any.
   __device__ __forceinline__ bool gives_sums() const { return sums_; }
@@ -41,6 +43,13 @@ class Sources {
   __device__ __forceinline__ bool may_answer() const { return !known_ || gives_; }
   __device__ __forceinline__ bool gives() const { return known_ && gives_; }
   __device__ __forceinline__ bool is_pulled() const { return gives() && stride_ != 0; }
+  /// Whether there is no answer to await: its rows lie by the numbers of their records.
+  __device__ __forceinline__ bool is_numbered() const { return numbers_ != 0; }
+  /// What it would answer of the record with a number. Another's handle may say anything.
+  __device__ __forceinline__ uint4 answer_of(const Combine& c, int number) const {
+    const auto row = static_cast<std::uint32_t>(number);
+    return make_uint4(c.tag, row < numbers_ ? ~0U : 0U, c.signature, row);
+  }
   /// In place.
   __device__ __forceinline__ const std::byte* row(std::uint32_t number) const {
     return heap_ + number * std::uint64_t{stride_};
@@ -49,6 +58,7 @@ class Sources {
  private:
   const std::byte* heap_;  // Then: of the first row.
   std::uint32_t stride_ = 0;
+  std::uint32_t numbers_ = 0;  // As many rows lie by their numbers.
   bool known_;
   bool gives_ = false;
   bool sums_ = false;
@@ -276,7 +286,7 @@ class Summer {
   __device__ __forceinline__ void ask() {
     sources_.look(c_, lane_);
     // Pairs with Answers::post() of the peer.
-    if (lane_ < c_.g.ranks) {
+    if (lane_ < c_.g.ranks && !sources_.is_numbered()) {
       answer_ =
           load_packet_acquire(answer_in<Traits>(c_, lane_, c_.g.layout.answer(c_.bank, token_)));
       if constexpr (!Traits::kCommon) {
@@ -309,6 +319,9 @@ class Summer {
   /// And claims the next.
   __device__ __forceinline__ void sum() {
     __syncwarp();  // What came before the answers is seen by this warp.
+    const bool numbered = sources_.is_numbered();
+    int number = 0;
+    if (numbered) number = Opening::number_of(c_.a, c_.handle, token_, lane_);
     std::uint32_t ranks = 0;
     HomeToken home = token_of(c_, expert_, ranks);
     ask_givers<Traits>(c_, home, ranks);
@@ -323,7 +336,8 @@ class Summer {
         sum_ranks<Traits>(c_, home, sums, token, steps, lane_);
       }
     };
-    lost_ += sum_token<Traits>(c_, sources_, home, ranks, answer_, token, lane_, add);
+    const uint4 answer = numbered ? sources_.answer_of(c_, number) : answer_;
+    lost_ += sum_token<Traits>(c_, sources_, home, ranks, answer, token, lane_, add);
     claim();
   }
   /// After the last.
@@ -343,6 +357,7 @@ class Summer {
   }
   /// Or will have none.
   __device__ __forceinline__ bool has_answer() const {
+    if (sources_.is_numbered()) return true;
     if constexpr (!Traits::kCommon) {
       if (summed_) return true;
     }
@@ -392,8 +407,11 @@ __device__ __noinline__ void sum_again(const CombineArgs* args, const Desk* desk
     ask_givers<Traits>(c, home, ranks);
     ranks &= given;
     const bool asked = ((ranks >> lane) & 1U) != 0;
-    const uint4 answer = load_packet(
+    uint4 answer = load_packet(
         answer_in<Traits>(c, asked ? lane : c.g.rank, c.g.layout.answer(c.bank, token)));
+    if (sources.is_numbered()) {
+      answer = sources.answer_of(c, Opening::number_of(a, c.handle, token, lane));
+    }
     fence_system();
     __syncwarp();
     lost += sum_token<Traits>(c, sources, home, ranks, answer, token, lane,
@@ -407,54 +425,67 @@ __device__ __noinline__ void sum_again(const CombineArgs* args, const Desk* desk
   __syncthreads();
 }
 
-/// Says what this half came to: to the caller, and to the peers. By the last block: by its first warp last of all.
+/// Says what the receive half came to. accusers: who may have overwritten what was read of them. By one warp of the last block.
+__device__ __forceinline__ void say_what_came(const CombineArgs& a, const CombineNotes& notes,
+                                              std::uint32_t accusers, int lane) {
+  const Geometry& g = a.geometry;
+  if (lane < g.ranks) count_wait(g, lane, notes.waited_ns[lane]);
+  if (lane != 0) return;
+  const std::uint32_t missing = notes.missing | accusers;
+  if ((missing | notes.refused | notes.mismatched) != 0 || notes.lost_routes != 0) {
+    add_totals(&g, protocol::Kind::combine, {static_cast<std::uint32_t>(notes.lost_routes), 0, 0},
+               {missing, notes.refused, notes.mismatched});
+  }
+  if (a.report == nullptr) return;
+  Report report;
+  report.missing.words[0] = missing;
+  report.refused.words[0] = notes.refused;
+  report.mismatched.words[0] = notes.mismatched;
+  report.lost_routes = static_cast<std::int64_t>(notes.lost_routes);
+  *a.report = report;
+}
+
+/// Some peer has given this rank up, perhaps while it read that one's rows: sums again without them, says what came, and tells the
+/// peers. By the last block. Rare.
 template <typename Traits>
-__device__ __forceinline__ void end_receive(const CombineArgs& a, const Desk& desk,
-                                            const Block& block, const Combine& c, bool sums,
-                                            const Seat& seat) {
+__device__ __forceinline__ void mend_sums(const CombineArgs& a, const Desk& desk,
+                                          const Block& block, const Combine& c, bool sums,
+                                          const Call& call, const Seat& seat) {
   const Geometry& g = a.geometry;
   const int lane = seat.lane;
   CombineNotes& notes = *desk.combine_notes;
   const std::uint64_t epoch = block.received.epoch + 1;
   __shared__ std::uint32_t accusers;
   __shared__ std::uint32_t others;
-  if (seat.warp == 0) {
-    std::uint32_t accused = 0;
-    if (lanes_with(lane < g.ranks && lane != g.rank && is_accused(g, lane)) != 0) {
+  // As long as it takes to sum again, somebody may give this rank up.
+#pragma unroll 1
+  for (std::uint32_t summed_without = 0;;) {
+    if (seat.warp == 0) {
       // Of whom nothing was pulled may accuse: what it pushed stays as it is.
       Sources<Traits> sources(c, desk, lane);
       if (sums && !Traits::kSingle) sources.look(c, lane);
-      accused = lanes_with(sources.is_pulled() && lane != g.rank && is_accused(g, lane));
+      const std::uint32_t accused =
+          lanes_with(sources.is_pulled() && lane != g.rank && is_accused(g, lane));
       const std::uint32_t given = lanes_with(sources.gives());
-      if (lane == 0) others = given & ~accused;
+      if (lane == 0) {
+        accusers = accused;
+        others = given & ~(accused | notes.missing);  // Who was given up may have come since.
+      }
     }
-    if (lane == 0) accusers = accused;
-    // At once, since they wait for it: nothing is read of them after this, unless all is summed again.
-    if (accused == 0) tell_fenced(g, protocol::Kind::combine, epoch, block.suspects, lane);
-    if (lane < g.ranks) count_wait(g, lane, notes.waited_ns[lane]);
+    __syncthreads();
+    const std::uint32_t without = accusers;
+    if (without == summed_without) break;
+    sum_again<Traits>(&a, &desk, &block, others);
+    summed_without = without;
   }
-  __syncthreads();
-  if (accusers != 0) sum_again<Traits>(&a, &desk, &block, others);
-  if (threadIdx.x == 0) {
-    const std::uint32_t accused = accusers;
-    const std::uint32_t missing = notes.missing | accused;
-    if (accused != 0) suspect(g, accused);
-    if ((missing | notes.refused | notes.mismatched) != 0 || notes.lost_routes != 0) {
-      add_totals(&g, protocol::Kind::combine, {static_cast<std::uint32_t>(notes.lost_routes), 0, 0},
-                 {missing, notes.refused, notes.mismatched});
-    }
-    if (a.report != nullptr) {
-      Report report;
-      report.missing.words[0] = missing;
-      report.refused.words[0] = notes.refused;
-      report.mismatched.words[0] = notes.mismatched;
-      report.lost_routes = static_cast<std::int64_t>(notes.lost_routes);
-      *a.report = report;
-    }
-  }
-  if (accusers != 0 && seat.warp == 0) {
-    tell(g, protocol::Kind::combine, epoch, block.suspects, lane);
-  }
+  if (seat.warp != 0) return;
+  if (lane == 0 && accusers != 0) suspect(g, accusers);
+  say_what_came(a, notes, accusers, lane);
+  __syncwarp();
+  if (lane == 0) notes = CombineNotes{};
+  tell(g, protocol::Kind::combine, epoch, block.suspects, lane);
+  if (call.own.stride == 0) return;
+  await_readers(g, protocol::Kind::combine, epoch, suspects_by_now(g), a.timeout_ns, lane);
 }
 
 }  // namespace sluice::engine::cuda

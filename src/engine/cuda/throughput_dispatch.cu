@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/cuda/throughput_dispatch_receive.cuh"
+#include "engine/cuda/throughput_end.cuh"
 #include "engine/cuda/throughput_stage.cuh"
 
 /// dispatch in throughput mode, one kernel: a rank tells the ranks of its experts how many tokens are theirs, then which, and
@@ -66,6 +67,11 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       handle.topk_ids()[at] = desk.ids[at];
       handle.topk_weights()[at] = desk.weights[at];
     }
+#pragma unroll 1
+    for (int at = static_cast<int>(blockIdx.x) * kBlockThreads + static_cast<int>(threadIdx.x);
+         at < a.tokens * g.ranks; at += static_cast<int>(gridDim.x) * kBlockThreads) {
+      handle.record_numbers()[at] = desk.record_numbers[at];
+    }
   }
   const Receipt r = receipt_for(a, terms, shared.note);
   RowCopier copier(ring, throughput_memory, desk.ring_bytes, seat.warp, lane);
@@ -111,15 +117,15 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     zero_by_handle(r, rows, seat.place, seat.warps, lane);
   }
   part.recorder.mark(Phase::place);
-  if (is_last(desk.done)) {
-    if (a.halves.receive) end_receive(r, desk, shared.note, seat);
-    if (threadIdx.x == 0) notes = DispatchNotes{};
-    // The other warps do what is left meanwhile.
-    if (a.halves.receive && seat.warp == 0 && desk.own.stride != 0) {
-      await_readers(g, protocol::Kind::dispatch, block.received.epoch + 1, suspects_by_now(g),
-                    a.timeout_ns, lane);
-    }
-  }
+  const bool own_is_read = desk.own.stride != 0;
+  const Ending ending =
+      end_part(g, protocol::Kind::dispatch, a.halves, a.timeout_ns, block, &notes.read, desk.done,
+               a.halves.receive && puller.gave_up(), own_is_read, seat, [&](int lane_of_last) {
+                 if (a.halves.receive) count_waits(g, notes, lane_of_last);
+                 __syncwarp();
+                 if (lane_of_last == 0) notes = DispatchNotes{};
+               });
+  if (ending.last && ending.mends) mend_received(r, desk, notes, shared.note, own_is_read, seat);
   part.close_half();
 }
 

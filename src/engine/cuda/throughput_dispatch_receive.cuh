@@ -89,6 +89,8 @@ class Puller {
     if (token_ >= 0) ask();
     return token_ >= 0;
   }
+  /// Whether it waits no longer for somebody's records.
+  __device__ __forceinline__ bool gave_up() const { return gone_ != 0; }
   /// Whether there is one, or may be.
   __device__ __forceinline__ bool has_more() const { return waits_ || takes_; }
 
@@ -341,11 +343,17 @@ static __device__ __noinline__ void mend_pulled(Late late, const Desk* desk, int
   if (source != r.g.rank) suspect(r.g, 1U << source);
 }
 
-/// Mends what did not come, and tells the peers that all was read. By the last block: by its first warp last of all.
-__device__ __forceinline__ void end_receive(const Receipt& r, const Desk& desk, Note& note,
-                                            const Seat& seat) {
+/// By one warp of the last block.
+__device__ __forceinline__ void count_waits(const Geometry& g, const DispatchNotes& notes,
+                                            int lane) {
+  if (lane < g.ranks) count_wait(g, lane, notes.waited_ns[lane]);
+}
+
+/// Mends what did not come, or was not read in time, and tells the peers that all was read. By the last block. Rare.
+__device__ __forceinline__ void mend_received(const Receipt& r, const Desk& desk,
+                                              DispatchNotes& notes, Note& note, bool own_is_read,
+                                              const Seat& seat) {
   const Geometry& g = r.g;
-  const DispatchNotes& notes = *desk.dispatch_notes;
   const std::uint64_t epoch = note.block.received.epoch + 1;
   __shared__ std::uint32_t lost;
   if (seat.warp == 0) {
@@ -353,10 +361,10 @@ __device__ __forceinline__ void end_receive(const Receipt& r, const Desk& desk, 
     const bool missing = ((notes.missing >> seat.lane) & 1U) != 0;
     const bool accused = given && seat.lane != g.rank && is_accused(g, seat.lane);
     lost = lanes_with(given && (missing || accused));
-    // At once, since they wait for it: nothing is read of them after this, unless something has to be mended.
-    if (lost == 0) tell_fenced(g, protocol::Kind::dispatch, epoch, note.block.suspects, seat.lane);
     note.signature = r.signature;  // For mend_pulled().
-    if (seat.lane < g.ranks) count_wait(g, seat.lane, notes.waited_ns[seat.lane]);
+    count_waits(g, notes, seat.lane);
+    __syncwarp();
+    if (seat.lane == 0) notes = DispatchNotes{};
   }
   __syncthreads();
 #pragma unroll 1
@@ -364,9 +372,10 @@ __device__ __forceinline__ void end_receive(const Receipt& r, const Desk& desk, 
     mend_pulled({&r.a, &note}, &desk, __ffs(static_cast<int>(left)) - 1);
     __syncthreads();
   }
-  if (lost != 0 && seat.warp == 0) {
-    tell(g, protocol::Kind::dispatch, epoch, note.block.suspects, seat.lane);
-  }
+  if (seat.warp != 0) return;
+  tell(g, protocol::Kind::dispatch, epoch, note.block.suspects, seat.lane);
+  if (!own_is_read) return;
+  await_readers(g, protocol::Kind::dispatch, epoch, suspects_by_now(g), r.a.timeout_ns, seat.lane);
 }
 
 }  // namespace sluice::engine::cuda

@@ -86,12 +86,15 @@ __device__ __forceinline__ void each_route(const Geometry& g, int count, const L
       routes[i] = {kNoRoute, 0.0F};
       if (at < places && k < g.top_k) routes[i] = load(at >> shift, k);
     }
-#pragma unroll
+    // Not unrolled: what comes before this kernel's first row would be several times as long, and is fetched for this once.
+#pragma unroll 1
     for (int i = 0; i < kRoutesAtOnce; ++i) {
       const int at = first + i * kBlockThreads;
       if (at - lane >= places) break;
       const int k = at & ((1 << shift) - 1);
-      work(at >> shift, at < places && k < g.top_k ? k : -1, routes[i]);
+      work(at >> shift, at < places && k < g.top_k ? k : -1, routes[0]);
+#pragma unroll
+      for (int next = 1; next < kRoutesAtOnce; ++next) routes[next - 1] = routes[next];
     }
   }
 }
@@ -160,6 +163,9 @@ __device__ __forceinline__ void send_slice(const DispatchArgs& a, const Desk& de
                                            std::uint32_t tag, int bank, std::uint32_t skipped) {
   const Geometry& g = a.geometry;
   const int lane = static_cast<int>(threadIdx.x % 32);
+  const bool whole = a.halves.receive && a.handle != nullptr;
+  std::int32_t* const numbers =
+      whole ? HandleArrays{a.handle, &a.handle_layout}.record_numbers() : desk.record_numbers;
   const auto load = [&](int token, int k) {
     return kept_route(desk, (first + token) * g.top_k + k);
   };
@@ -190,6 +196,7 @@ __device__ __forceinline__ void send_slice(const DispatchArgs& a, const Desk& de
       }
       const bool here = owner.rank == peer;
       const int record = slice.before[row] + slice.position(row, token);
+      if (k == 0) numbers[(first + token) * g.ranks + peer] = record;
       store_packet(out_at(g, peer, slot),
                    make_uint4(tag, here ? __float_as_uint(route.weight) : 0U, here ? place : 0U,
                               static_cast<std::uint32_t>(here ? owner.local : 0) |

@@ -235,7 +235,8 @@ TEST(HandleLayout, ArraysNeitherOverlapNorLeaveTheHandle) {
               {layout.record_token, 4 * n, "record_token"},
               {layout.local_ids, 4 * n * k, "local_ids"},
               {layout.local_weights, 4 * n * k, "local_weights"},
-              {layout.route_rows, 4 * n * k, "route_rows"}};
+              {layout.route_rows, 4 * n * k, "route_rows"},
+              {layout.record_numbers(), 4 * n, "record_numbers"}};
           std::sort(regions.begin(), regions.end(), [](const Region& a, const Region& b) {
             return a.begin != b.begin ? a.begin < b.begin : a.bytes < b.bytes;
           });
