@@ -34,6 +34,7 @@
   EACH(read_by_the_first)     /* Throughput: the first block that has read all says that all have. */ \
   EACH(any_arrival_taken)     /* Throughput: a cell of any operation is taken for the awaited one. */ \
   EACH(rows_before_cell)      /* Throughput: a token is summed without those whose cell has not come. */ \
+  EACH(numbers_not_kept)      /* Throughput: between the halves of a dispatch the numbers of its records are lost. */ \
   EACH(place_ignored)         /* Throughput: rows are pulled from the stage, wherever they lie. */ \
   EACH(told_before_staged)    /* Throughput: a row is said to be in the stage before it is there. */ \
   EACH(part_told_early)       /* Throughput: all of a part are said to be there when some are. */ \

@@ -70,6 +70,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 #pragma unroll 1
     for (int at = static_cast<int>(blockIdx.x) * kBlockThreads + static_cast<int>(threadIdx.x);
          at < a.tokens * g.ranks; at += static_cast<int>(gridDim.x) * kBlockThreads) {
+      if (mutant(KernelMutant::numbers_not_kept)) break;
       handle.record_numbers()[at] = desk.record_numbers[at];
     }
   }
