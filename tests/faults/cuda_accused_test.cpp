@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <barrier>
-#include <bit>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -30,10 +29,6 @@ constexpr int kRows = kRanks * kTokens;
 constexpr milliseconds kShort = std::max(kDeadline, milliseconds(200));
 constexpr milliseconds kLong = 100 * kShort;
 
-std::uint16_t bf16(int value) {
-  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16);
-}
-
 /// One rank: its x, and the results of its experts, hold its number + 1 everywhere, in registered memory.
 class Member {
  public:
@@ -51,7 +46,8 @@ class Member {
         out_(DType::bf16, {kTokens, kHidden}),
         memory_(DType::u8, {static_cast<std::int64_t>(communicator.handle_bytes())}),
         report_(support::place().allocate(sizeof(Report))) {
-    std::fill_n(static_cast<std::uint16_t*>(host_.view().data), host_.bytes() / 2, bf16(rank_ + 1));
+    std::fill_n(static_cast<std::uint16_t*>(host_.view().data), host_.bytes() / 2,
+                half_of(rank_ + 1));
     route_everywhere(kTokens, static_cast<std::int32_t*>(ids_.view().data),
                      static_cast<float*>(weights_.view().data));
     const Result<void*> memory = communicator.allocate(host_.bytes());
@@ -170,7 +166,7 @@ class Member {
   static int element(const support::Tensor& tensor, int row) {
     const auto* const at = reinterpret_cast<const std::uint16_t*>(tensor.row(row));
     for (int value = 0; value <= kRanks * (kRanks + 1) / 2; ++value) {
-      if (std::all_of(at, at + kHidden, [&](std::uint16_t e) { return e == bf16(value); })) {
+      if (std::all_of(at, at + kHidden, [&](std::uint16_t e) { return e == half_of(value); })) {
         return value;
       }
     }

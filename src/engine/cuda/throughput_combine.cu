@@ -103,14 +103,14 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
       atomicOr(&notes.mismatched, mismatched);
     }
   }
-  const Ending ending =
-      end_part(g, protocol::Kind::combine, a.halves, a.timeout_ns, block, &notes.read, desk.done,
-               false, call.own.stride != 0, seat, [&](int lane_of_last) {
-                 if (a.halves.receive) say_what_came(a, notes, 0, lane_of_last);
-                 __syncwarp();
-                 if (lane_of_last == 0) notes = CombineNotes{};
-               });
-  if (ending.last && ending.mends) mend_sums<Traits>(a, desk, block, c, sums, call, seat);
+  end_part(
+      g, protocol::Kind::combine, a.halves, a.timeout_ns, block, &notes.read, desk.done, false,
+      call.own.stride != 0, seat, [&] { mend_sums<Traits>(a, desk, block, c, sums, seat); },
+      [&](int lane_of_last) {
+        if (a.halves.receive) say_what_came(a, notes, lane_of_last);
+        __syncwarp();
+        if (lane_of_last == 0) notes = CombineNotes{};
+      });
   part.close_half();
 }
 

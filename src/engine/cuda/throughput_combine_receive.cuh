@@ -425,41 +425,39 @@ __device__ __noinline__ void sum_again(const CombineArgs* args, const Desk* desk
   __syncthreads();
 }
 
-/// Says what the receive half came to. accusers: who may have overwritten what was read of them. By one warp of the last block.
+/// Says what the receive half came to. By one warp of the last block.
 __device__ __forceinline__ void say_what_came(const CombineArgs& a, const CombineNotes& notes,
-                                              std::uint32_t accusers, int lane) {
+                                              int lane) {
   const Geometry& g = a.geometry;
   if (lane < g.ranks) count_wait(g, lane, notes.waited_ns[lane]);
   if (lane != 0) return;
-  const std::uint32_t missing = notes.missing | accusers;
-  if ((missing | notes.refused | notes.mismatched) != 0 || notes.lost_routes != 0) {
+  if ((notes.missing | notes.refused | notes.mismatched) != 0 || notes.lost_routes != 0) {
     add_totals(&g, protocol::Kind::combine, {static_cast<std::uint32_t>(notes.lost_routes), 0, 0},
-               {missing, notes.refused, notes.mismatched});
+               {notes.missing, notes.refused, notes.mismatched});
   }
   if (a.report == nullptr) return;
   Report report;
-  report.missing.words[0] = missing;
+  report.missing.words[0] = notes.missing;
   report.refused.words[0] = notes.refused;
   report.mismatched.words[0] = notes.mismatched;
   report.lost_routes = static_cast<std::int64_t>(notes.lost_routes);
   *a.report = report;
 }
 
-/// Some peer has given this rank up, perhaps while it read that one's rows: sums again without them, says what came, and tells the
-/// peers. By the last block. Rare.
+/// Some peer has given this rank up, perhaps while it read that one's rows: sums again without them. By the last block. Rare.
 template <typename Traits>
 __device__ __forceinline__ void mend_sums(const CombineArgs& a, const Desk& desk,
                                           const Block& block, const Combine& c, bool sums,
-                                          const Call& call, const Seat& seat) {
+                                          const Seat& seat) {
   const Geometry& g = a.geometry;
   const int lane = seat.lane;
   CombineNotes& notes = *desk.combine_notes;
-  const std::uint64_t epoch = block.received.epoch + 1;
   __shared__ std::uint32_t accusers;
   __shared__ std::uint32_t others;
+  std::uint32_t summed_without = 0;
   // As long as it takes to sum again, somebody may give this rank up.
 #pragma unroll 1
-  for (std::uint32_t summed_without = 0;;) {
+  for (;;) {
     if (seat.warp == 0) {
       // Of whom nothing was pulled may accuse: what it pushed stays as it is.
       Sources<Traits> sources(c, desk, lane);
@@ -478,14 +476,9 @@ __device__ __forceinline__ void mend_sums(const CombineArgs& a, const Desk& desk
     sum_again<Traits>(&a, &desk, &block, others);
     summed_without = without;
   }
-  if (seat.warp != 0) return;
-  if (lane == 0 && accusers != 0) suspect(g, accusers);
-  say_what_came(a, notes, accusers, lane);
-  __syncwarp();
-  if (lane == 0) notes = CombineNotes{};
-  tell(g, protocol::Kind::combine, epoch, block.suspects, lane);
-  if (call.own.stride == 0) return;
-  await_readers(g, protocol::Kind::combine, epoch, suspects_by_now(g), a.timeout_ns, lane);
+  if (threadIdx.x != 0 || summed_without == 0) return;
+  notes.missing |= summed_without;
+  suspect(g, summed_without);
 }
 
 }  // namespace sluice::engine::cuda

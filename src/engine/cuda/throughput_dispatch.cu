@@ -118,15 +118,17 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     zero_by_handle(r, rows, seat.place, seat.warps, lane);
   }
   part.recorder.mark(Phase::place);
-  const bool own_is_read = desk.own.stride != 0;
-  const Ending ending =
-      end_part(g, protocol::Kind::dispatch, a.halves, a.timeout_ns, block, &notes.read, desk.done,
-               a.halves.receive && puller.gave_up(), own_is_read, seat, [&](int lane_of_last) {
-                 if (a.halves.receive) count_waits(g, notes, lane_of_last);
-                 __syncwarp();
-                 if (lane_of_last == 0) notes = DispatchNotes{};
-               });
-  if (ending.last && ending.mends) mend_received(r, desk, notes, shared.note, own_is_read, seat);
+  end_part(
+      g, protocol::Kind::dispatch, a.halves, a.timeout_ns, block, &notes.read, desk.done,
+      a.halves.receive && puller.gave_up(), desk.own.stride != 0, seat,
+      [&] { mend_received(r, desk, shared.note, seat); },
+      [&](int lane_of_last) {
+        if (a.halves.receive && lane_of_last < g.ranks) {
+          count_wait(g, lane_of_last, notes.waited_ns[lane_of_last]);
+        }
+        __syncwarp();
+        if (lane_of_last == 0) notes = DispatchNotes{};
+      });
   part.close_half();
 }
 

@@ -343,28 +343,17 @@ static __device__ __noinline__ void mend_pulled(Late late, const Desk* desk, int
   if (source != r.g.rank) suspect(r.g, 1U << source);
 }
 
-/// By one warp of the last block.
-__device__ __forceinline__ void count_waits(const Geometry& g, const DispatchNotes& notes,
-                                            int lane) {
-  if (lane < g.ranks) count_wait(g, lane, notes.waited_ns[lane]);
-}
-
-/// Mends what did not come, or was not read in time, and tells the peers that all was read. By the last block. Rare.
-__device__ __forceinline__ void mend_received(const Receipt& r, const Desk& desk,
-                                              DispatchNotes& notes, Note& note, bool own_is_read,
+/// Mends what did not come, or was not read in time. By the last block. Rare.
+__device__ __forceinline__ void mend_received(const Receipt& r, const Desk& desk, Note& note,
                                               const Seat& seat) {
   const Geometry& g = r.g;
-  const std::uint64_t epoch = note.block.received.epoch + 1;
   __shared__ std::uint32_t lost;
   if (seat.warp == 0) {
     const bool given = ((desk.arrivals->given >> seat.lane) & 1U) != 0;
-    const bool missing = ((notes.missing >> seat.lane) & 1U) != 0;
+    const bool missing = ((desk.dispatch_notes->missing >> seat.lane) & 1U) != 0;
     const bool accused = given && seat.lane != g.rank && is_accused(g, seat.lane);
     lost = lanes_with(given && (missing || accused));
     note.signature = r.signature;  // For mend_pulled().
-    count_waits(g, notes, seat.lane);
-    __syncwarp();
-    if (seat.lane == 0) notes = DispatchNotes{};
   }
   __syncthreads();
 #pragma unroll 1
@@ -372,10 +361,6 @@ __device__ __forceinline__ void mend_received(const Receipt& r, const Desk& desk
     mend_pulled({&r.a, &note}, &desk, __ffs(static_cast<int>(left)) - 1);
     __syncthreads();
   }
-  if (seat.warp != 0) return;
-  tell(g, protocol::Kind::dispatch, epoch, note.block.suspects, seat.lane);
-  if (!own_is_read) return;
-  await_readers(g, protocol::Kind::dispatch, epoch, suspects_by_now(g), r.a.timeout_ns, seat.lane);
 }
 
 }  // namespace sluice::engine::cuda

@@ -63,34 +63,29 @@ __device__ __forceinline__ bool is_to_mend(const std::uint32_t* read, int lane) 
   return (word & ~read_word::kDecided) >= read_word::kMends;
 }
 
-/// What a whole block knows when its part has ended.
-struct Ending {
-  bool last;   // It is the launch's last one, and sees what all have done.
-  bool mends;  // Then: the whole block mends something, settles, and tells the peers.
-};
-
 /// By a whole block, once in a kernel, when it has read all that it will read of peers, and stored what it will store.
 ///
 /// read, done     where blocks are counted
 /// mends          of any thread: something of what was read is to be mended
 /// others_read    others read this rank's rows in place: they are awaited
-/// settle(lane)   says what the half came to, by one warp of the last block, if nothing is to be mended
-template <typename Settle>
-__device__ __forceinline__ Ending end_part(const Geometry& g, protocol::Kind kind, Halves halves,
-                                           std::uint64_t timeout_ns, const Block& block,
-                                           std::uint32_t* read, std::uint32_t* done, bool mends,
-                                           bool others_read, const Seat& seat,
-                                           const Settle& settle) {
+/// mend()         mends it, by the whole last block, before the peers are told
+/// settle(lane)   says what the half came to, by one warp of the last block
+template <typename Mend, typename Settle>
+__device__ __forceinline__ void end_part(const Geometry& g, protocol::Kind kind, Halves halves,
+                                         std::uint64_t timeout_ns, const Block& block,
+                                         std::uint32_t* read, std::uint32_t* done, bool mends,
+                                         bool others_read, const Seat& seat, const Mend& mend,
+                                         const Settle& settle) {
   constexpr int kTellWarp = 0;
   constexpr int kSettleWarp = 1;
   static_assert(kSettleWarp < kBlockWarps);
-  __shared__ Ending ending;
-  const bool odd = __syncthreads_or(static_cast<int>(mends)) != 0;
+  __shared__ bool to_mend;
+  const std::uint64_t epoch = block.received.epoch + 1;
+  const bool block_mends = __syncthreads_or(static_cast<int>(mends)) != 0;
   if (seat.warp == kTellWarp && halves.receive) {
-    const bool told =
-        tell_once_read(g, kind, block, read, odd ? 1 + read_word::kMends : 1, seat.lane);
-    if (told && others_read) {
-      await_readers(g, kind, block.received.epoch + 1, suspects_by_now(g), timeout_ns, seat.lane);
+    const std::uint32_t count = block_mends ? 1 + read_word::kMends : 1;
+    if (tell_once_read(g, kind, block, read, count, seat.lane) && others_read) {
+      await_readers(g, kind, epoch, suspects_by_now(g), timeout_ns, seat.lane);
     }
   }
   if (seat.warp == kSettleWarp) {
@@ -101,13 +96,19 @@ __device__ __forceinline__ Ending end_part(const Geometry& g, protocol::Kind kin
     if (last && seat.lane == 0) *done = 0;
     const bool early = mutant(KernelMutant::published_by_the_first);
     if (early) last = before == 0;
-    const bool is_odd = last && halves.receive && !early && is_to_mend(read, seat.lane);
+    const bool is_last_to_mend = last && halves.receive && !early && is_to_mend(read, seat.lane);
     __syncwarp();  // All of it sees what the other blocks have done.
-    if (last && !is_odd) settle(seat.lane);
-    if (seat.lane == 0) ending = {last, is_odd};
+    if (last && !is_last_to_mend) settle(seat.lane);
+    if (seat.lane == 0) to_mend = is_last_to_mend;
   }
   __syncthreads();
-  return ending;
+  if (!to_mend) return;
+  mend();
+  __syncthreads();
+  if (seat.warp != kTellWarp) return;
+  settle(seat.lane);
+  tell(g, kind, epoch, block.suspects, seat.lane);
+  if (others_read) await_readers(g, kind, epoch, suspects_by_now(g), timeout_ns, seat.lane);
 }
 
 }  // namespace sluice::engine::cuda
