@@ -190,10 +190,11 @@ __device__ __forceinline__ void carry(const FerryArgs& f, uint4 item, int lane) 
     if (what == FerryItem::kSummed) {
       at = f.windows[f.rank] + f.sums[static_cast<int>(item.w >> 4) & 15] + item.y;
     }
-    // Pairs with open() of the reader, or ask_giver().
+    // Words only grow, and another warp may have told a later one. Pairs with open() of the reader, or ask_giver(): behind
+    // the fence of ferry_kernel.
     if (lane == 0) {
-      store_release(reinterpret_cast<std::uint64_t*>(at),
-                    item.x | static_cast<std::uint64_t>(item.z) << 32);
+      atomicMax(reinterpret_cast<unsigned long long*>(at),
+                item.x | static_cast<unsigned long long>(item.z) << 32);
     }
     return;
   }

@@ -287,6 +287,7 @@ T atomicOr(T* at, V value) {
 }
 template <typename T, typename V>
 T atomicMax(T* at, V value) {
+  gpu_simulator::wrote();
   std::atomic_ref<T> word(*at);
   T seen = word.load();
   while (seen < static_cast<T>(value) && !word.compare_exchange_weak(seen, value)) {
