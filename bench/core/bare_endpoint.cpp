@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/deadline.hpp"
+#include "relay/relay.hpp"
 #include "seconds.hpp"
 #include "transport/network.hpp"
 
@@ -15,8 +16,10 @@ Result<std::unique_ptr<transport::Endpoint>> bare_endpoint(
   const base::Deadline deadline = deadline_of(deadline_s);
   const Result<std::uint64_t> meeting = group.number(deadline);
   if (!meeting) return meeting.status();
-  auto opened = group.network()->plain().open(group.rank(), group.size(), *meeting,
-                                              /*device_memory=*/false);
+  // As the communicator's.
+  transport::Purpose purpose;
+  purpose.processors = relay::processors_of_rank(group);
+  auto opened = group.network()->plain().open(group.rank(), group.size(), *meeting, purpose);
   Status status = opened.status();
   std::unique_ptr<transport::Endpoint> endpoint;
   std::string introduction;

@@ -6,6 +6,7 @@
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <fstream>
@@ -44,9 +45,9 @@ int usable_cpus() {
 
 }  // namespace
 
-void bind_to_processors(int rank, int ranks, int threads) {
+void bind_to_processors(int rank, int ranks, bool several) {
   const int usable = usable_cpus();
-  const int each = usable >= ranks * threads ? threads : 1;
+  const int each = several ? std::max(usable / ranks, 1) : 1;
   const int first = rank * each % usable;
   cpu_set_t own;
   CPU_ZERO(&own);

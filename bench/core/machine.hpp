@@ -25,10 +25,10 @@ struct Machine {
   std::vector<std::string> warnings(int ranks) const;
 };
 
-/// Binds this thread, and those that it will start, to as many processors as it is to have threads, if there
-/// are so many for all ranks; otherwise to the (rank mod n)-th of the n that the process may use, so that ranks
-/// beyond them share them evenly. Best effort.
-void bind_to_processors(int rank, int ranks, int threads);
+/// Binds this thread, and those that it will start, to the (rank mod n)-th of the n processors that the process may use, so
+/// that ranks beyond them share them evenly. `several`: a rank has several threads, and gets its part of all processors, if that
+/// is more than one. Best effort.
+void bind_to_processors(int rank, int ranks, bool several);
 
 /// Names of sanitizers compiled in, or "none".
 std::string sanitizers();

@@ -185,11 +185,10 @@ int run_sluice(World& world, std::byte* board_memory, const Workload& workload,
   const routing::NodeMap& nodes = group->nodes();
   const bool apart = nodes.several() && board_memory == nullptr;
   if (settings.bind) {
-    // Between nodes a progress thread works for each rank. Nodes that share no memory are machines.
-    const int threads = nodes.several() ? 2 : 1;
+    // Between nodes others work for a rank: one makes progress, one may receive. Nodes that share no memory are machines.
     const auto here = static_cast<int>(nodes.ranks_of(nodes.node_of(world.rank())).size());
     bind_to_processors(apart ? nodes.place_of(world.rank()) : world.rank(),
-                       apart ? here : world.size(), threads);
+                       apart ? here : world.size(), nodes.several());
   }
   const Case& bench_case = workload.bench_case;
   const bool on_gpu = bench_case.engine == Device::cuda;

@@ -89,7 +89,7 @@ Status run(BenchOptions& options, const Outside& outside, int rank, int& exit_st
   progress.end_process_after(options.settings.watchdog_s);
   const Case& bench_case = options.bench_case;
   const bool on_nodes = bench_case.nodes > 1;
-  if (options.settings.bind) bind_to_processors(rank, bench_case.ranks, on_nodes ? 2 : 1);
+  if (options.settings.bind) bind_to_processors(rank, bench_case.ranks, on_nodes);
   const Workload workload(bench_case);
   if (Status status = workload.check_capacity(); !status) return status;
   Place place;

@@ -22,6 +22,8 @@ constexpr std::array<VariableFacts, kCount> kVariables{{
     {Variable::network_rails, "SLUICE_NETWORK_RAILS", "endpoints of a rank, 1 (default) to 8"},
     {Variable::network_address, "SLUICE_NETWORK_ADDRESS",
      "host name or address of the interface to other nodes"},
+    {Variable::network_receiver, "SLUICE_NETWORK_RECEIVER",
+     "whether a thread of its own receives: yes or no; default: on TCP, with 3 processors a rank"},
     {Variable::network_bundle, "SLUICE_NETWORK_BUNDLE",
      "chunks of up to so many bytes travel together (16000); 0: none do"},
     {Variable::network_chunk, "SLUICE_NETWORK_CHUNK",

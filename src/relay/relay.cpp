@@ -74,6 +74,15 @@ Status check_layout(const window::RelayLayout& layout, std::uint64_t longest, st
 
 }  // namespace
 
+int processors_of_rank(const bootstrap::Group& group) {
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  const auto here = group.nodes().ranks_of(group.nodes().node_of(group.rank())).size();
+  const int shared = static_cast<int>(std::thread::hardware_concurrency() / here);
+  if (::sched_getaffinity(0, sizeof(own), &own) != 0) return shared;
+  return std::min(CPU_COUNT(&own), shared);
+}
+
 std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
                           const transport::Traits& traits) noexcept {
   return std::min<std::uint64_t>(settings.chunk_bytes, traits.put_bytes_max);
@@ -95,8 +104,10 @@ Result<Opening> open(Group& group, const window::WindowLayout& window, std::size
   Opening opening;
   auto meeting = group.number(deadline);
   if (!meeting.ok()) return meeting.status();
-  device_memory = device_memory && group.network()->relay.gpu_rows != GpuRows::staged;
-  auto endpoint = group.network()->open(group.rank(), group.size(), *meeting, device_memory);
+  transport::Purpose purpose;
+  purpose.device_memory = device_memory && group.network()->relay.gpu_rows != GpuRows::staged;
+  purpose.processors = processors_of_rank(group);
+  auto endpoint = group.network()->open(group.rank(), group.size(), *meeting, purpose);
   Status status = endpoint.status();
   if (status.ok()) {
     opening.endpoint = std::move(endpoint).value();
@@ -265,6 +276,9 @@ void Relay::Thread::serve(Progress& progress) {
   const unsigned threads = 2 * static_cast<unsigned>(site.neighbours().size());
   const std::int64_t eager_ns =
       std::thread::hardware_concurrency() >= threads ? kEagerAloneNs : kEagerNs;
+  // Who has a processor for each thread keeps it: to yield it is a call to the system between two looks.
+  const bool yields =
+      processors_of_rank(*site.group) < transport::LibfabricSettings::kReceiverProcessors;
   std::int64_t busy_ns = base::now_ns();  // When something came, or went, last.
   std::int64_t end_ns = 0;
   for (;;) {
@@ -280,7 +294,7 @@ void Relay::Thread::serve(Progress& progress) {
     if (any) {
       busy_ns = now_ns;
     } else if (now_ns < busy_ns + eager_ns) {
-      ::sched_yield();
+      if (yields) ::sched_yield();
     } else {
       memory::Sleeper sleeper(site.doorbell(site.rank));
       // Looked at once more: what came before the announcement did not ring.

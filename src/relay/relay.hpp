@@ -32,6 +32,8 @@ struct Opening {
 /// Of what lies together, put at once at most.
 std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
                           const transport::Traits& traits) noexcept;
+/// That each rank of this node has, as far as can be known: processes may be bound, or share the machine.
+int processors_of_rank(const bootstrap::Group& group);
 /// The area of a rank with the settings that a network has unless it is told otherwise. `row_bytes`: as in open().
 Result<window::RelayLayout> usual_layout(const window::WindowLayout& window,
                                          const routing::NodeMap& nodes, int rank,

@@ -26,6 +26,11 @@ struct LibfabricSettings {
   int window = 256;
   static constexpr int kWindowMin = 4;
   static constexpr int kWindowMax = 65536;
+  /// Whether a thread of its own receives (Receiver). Not given: on TCP, where the rank has kReceiverProcessors.
+  std::optional<bool> receiver;
+  static constexpr int kReceiverProcessors = 3;
+  /// Of this rank's threads, as far as is known.
+  int processors = 1;
   /// To reach memory of GPUs, where the provider does: Traits::device_memory says whether.
   bool device_memory = false;
 };

@@ -15,7 +15,7 @@ class MemoryNetwork final : public Network {
   explicit MemoryNetwork(const Adversity& adversity) : adversity_(adversity) {}
 
   Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting,
-                                         bool /*device_memory*/) override {
+                                         const Purpose& /*purpose*/) override {
     const std::lock_guard lock(mutex_);
     Meeting& here = meetings_[meeting];
     if (here.fabric == nullptr) {
@@ -45,9 +45,10 @@ class LibfabricNetwork final : public Network {
   explicit LibfabricNetwork(LibfabricSettings settings) : settings_(std::move(settings)) {}
 
   Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t /*meeting*/,
-                                         bool device_memory) override {
+                                         const Purpose& purpose) override {
     LibfabricSettings settings = settings_;
-    settings.device_memory = device_memory;
+    settings.device_memory = purpose.device_memory;
+    settings.processors = purpose.processors;
     return open_libfabric(rank, ranks, settings);
   }
 
@@ -63,8 +64,8 @@ class BundlingNetwork final : public Network {
   }
 
   Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting,
-                                         bool device_memory) override {
-    Result<std::unique_ptr<Endpoint>> endpoint = below_->open(rank, ranks, meeting, device_memory);
+                                         const Purpose& purpose) override {
+    Result<std::unique_ptr<Endpoint>> endpoint = below_->open(rank, ranks, meeting, purpose);
     if (!endpoint) return endpoint;
     return BundlingEndpoint::over(std::move(endpoint).value(), rank, ranks, settings_);
   }
@@ -120,6 +121,12 @@ Result<LibfabricSettings> read_libfabric(const Environment& environment) {
         settings.window > LibfabricSettings::kWindowMax) {
       return unusable(Variable::network_credits, *text, "4 to 65536");
     }
+  }
+  if (const auto& text = environment.get(Variable::network_receiver)) {
+    if (*text != "yes" && *text != "no") {
+      return unusable(Variable::network_receiver, *text, "yes or no");
+    }
+    settings.receiver = *text == "yes";
   }
   settings.address = environment.get(Variable::network_address).value_or("");
   return settings;

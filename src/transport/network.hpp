@@ -34,15 +34,22 @@ struct RelaySettings {
   static constexpr int kMessageRowsMax = 256;
 };
 
+/// What an endpoint is opened for.
+struct Purpose {
+  /// Memory of GPUs should be reached, if it can be (Traits::device_memory).
+  bool device_memory = false;
+  /// Processors that this rank's threads have, as far as is known.
+  int processors = 1;
+};
+
 /// Where the ranks of a world get their endpoints.
 class Network {
  public:
   virtual ~Network() = default;
 
-  /// The endpoint of `rank` of `ranks`. Those with the same `meeting` belong together. `device_memory`: one that reaches memory
-  /// of GPUs, if there is one (Traits::device_memory).
+  /// The endpoint of `rank` of `ranks`. Those with the same `meeting` belong together.
   virtual Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting,
-                                                 bool device_memory) = 0;
+                                                 const Purpose& purpose) = 0;
   /// The same network, on which every chunk travels by itself: for measurements.
   virtual Network& plain() noexcept { return *this; }
 

@@ -87,7 +87,7 @@ struct Event {
 };
 
 /// One rank's end. All calls are made by one thread, the rank's progress thread, but wake(). None of
-/// them waits, but idle(). Nothing moves while nobody polls.
+/// them waits, but idle(). Nothing goes while nobody polls.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;

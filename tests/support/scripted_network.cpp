@@ -141,8 +141,8 @@ class Wrapper final : public Network {
     relay = inner_->relay;
   }
   Result<std::unique_ptr<Endpoint>> open(int rank, int ranks, std::uint64_t meeting,
-                                         bool device_memory) override {
-    auto inner = inner_->open(rank, ranks, meeting, device_memory);
+                                         const transport::Purpose& purpose) override {
+    auto inner = inner_->open(rank, ranks, meeting, purpose);
     if (!inner.ok()) return inner.status();
     return std::unique_ptr<Endpoint>(
         std::make_unique<ScriptedEndpoint>(std::move(inner).value(), rank));

@@ -86,8 +86,8 @@ class WiredNetwork final : public transport::Network {
   }
 
   Result<std::unique_ptr<transport::Endpoint>> open(int rank, int ranks, std::uint64_t meeting,
-                                                    bool device_memory) override {
-    auto endpoint = inner_->open(rank, ranks, meeting, device_memory);
+                                                    const transport::Purpose& purpose) override {
+    auto endpoint = inner_->open(rank, ranks, meeting, purpose);
     if (!endpoint.ok()) return endpoint.status();
     return std::unique_ptr<transport::Endpoint>(
         std::make_unique<WiredEndpoint>(std::move(*endpoint), wire_, weathers_));

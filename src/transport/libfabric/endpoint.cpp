@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <ctime>
+#include <string_view>
 #include <utility>
 
 #include "base/byte_stream.hpp"
@@ -23,6 +25,9 @@ constexpr std::uint32_t kIntroductionVersion = 1;
 constexpr int kRailsMax = 8;
 constexpr int kErrorsAtOnce = 1024;
 constexpr std::size_t kPutBytesMax = std::size_t{1} << 30;
+// With nothing under way the provider has nothing to do for this rank, and a poll may be a call to the system: it gets one
+// in so many polls all the same, for connections that peers have closed.
+constexpr std::size_t kQuietPolls = 64;
 // A provider's own descriptor would wake us in time, but 1.17's `net` has one that is always ready.
 constexpr std::chrono::nanoseconds kNap{100'000};
 // The peer is told what was taken of it this many times a window.
@@ -32,6 +37,17 @@ constexpr int kDeskMemory = 0;
 
 int memory_of(Region region) noexcept {
   return region + 1;
+}
+
+bool moved_by_processor(const fi_info& info) noexcept {
+  return std::string_view(info.fabric_attr->prov_name).starts_with("tcp") ||
+         std::string_view(info.fabric_attr->prov_name) == "net";
+}
+
+bool receives_apart(const fi_info& info, const LibfabricSettings& settings) noexcept {
+  if ((info.caps & FI_HMEM) != 0) return false;
+  return settings.receiver.value_or(moved_by_processor(info) &&
+                                    settings.processors >= LibfabricSettings::kReceiverProcessors);
 }
 
 }  // namespace
@@ -44,14 +60,16 @@ Result<std::unique_ptr<Endpoint>> open_libfabric(int rank, int ranks,
 }
 
 LibfabricEndpoint::LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
-                                     std::uint64_t tell_flags, base::Descriptor wake)
+                                     std::uint64_t tell_flags, bool alone, base::Descriptor wake)
     : library_(library),
       rank_(rank),
       traits_(std::move(traits)),
       tell_flags_(tell_flags),
       desk_(traits_.rails, ranks, in_words() ? traits_.window : 0),
       wake_(std::move(wake)),
-      peers_(static_cast<std::size_t>(ranks)) {}
+      peers_(static_cast<std::size_t>(ranks)),
+      inlet_(library, rank, ranks, desk_, in_words()),
+      alone_(alone) {}
 
 Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open(const Library& library, int rank,
                                                           int ranks,
@@ -96,28 +114,47 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open_on(const Library& libr
     // In order are those below it.
     traits.put_bytes_max = std::min(traits.put_bytes_max, info.ep_attr->max_order_waw_size - 1);
   }
-  std::unique_ptr<LibfabricEndpoint> endpoint(
-      new LibfabricEndpoint(library, rank, ranks, std::move(traits),
-                            in_order(info) ? 0 : FI_DELIVERY_COMPLETE, std::move(wake)));
-  // What all peers may have on their way, tells not counted: they raise no entry here.
-  const std::size_t arrivals =
-      static_cast<std::size_t>(ranks) * static_cast<std::size_t>(settings.window);
-  for (int i = 0; i < settings.rails; ++i) {
-    Result<std::unique_ptr<Rail>> rail = Rail::open(library, info, arrivals);
-    if (!rail.ok()) return rail.status();
-    const Result<int> desk = (*rail)->add_memory(endpoint->desk_.base(), endpoint->desk_.bytes());
-    if (!desk.ok()) return desk.status();
-    endpoint->rails_.push_back(std::move(*rail));
-  }
-  base::log_info("rank {}: libfabric {}.{}, provider {} on {}, signals '{}', {} rails", rank,
+  std::unique_ptr<LibfabricEndpoint> endpoint(new LibfabricEndpoint(
+      library, rank, ranks, std::move(traits), in_order(info) ? 0 : FI_DELIVERY_COMPLETE,
+      settings.processors >= LibfabricSettings::kReceiverProcessors, std::move(wake)));
+  const bool apart = receives_apart(info, settings);
+  if (Status status = endpoint->open_rails(info, apart); !status.ok()) return status;
+  base::log_info("rank {}: libfabric {}.{}, provider {} on {}, signals '{}', {} rails{}", rank,
                  FI_MAJOR(library.version()), FI_MINOR(library.version()),
                  endpoint->traits_.provider, info.domain_attr->name,
-                 to_string(endpoint->traits_.signals), settings.rails);
+                 to_string(endpoint->traits_.signals), settings.rails,
+                 apart ? ", a thread that receives" : "");
   return std::unique_ptr<Endpoint>(std::move(endpoint));
+}
+
+Status LibfabricEndpoint::open_rails(const fi_info& info, bool apart) {
+  for (std::size_t i = 0; i < (apart ? 2 : 1) * rails(); ++i) {
+    Result<std::unique_ptr<Rail>> rail = Rail::open(library_, info, arrivals_max());
+    if (!rail.ok()) return rail.status();
+    const Result<int> desk = (*rail)->add_memory(desk_.base(), desk_.bytes());
+    if (!desk.ok()) return desk.status();
+    rails_.push_back(std::move(*rail));
+  }
+  for (std::size_t i = 0; i < rails(); ++i) inlet_.add(rail_in(i));
+  return {};
+}
+
+// Of what is used from now on by the receiver's thread alone, nothing is touched by others.
+void LibfabricEndpoint::begin() {
+  if (begun_) return;
+  begun_ = true;
+  if (rails_.size() == rails()) return;
+  receiver_ = std::make_unique<Receiver>(
+      arrivals_max(), alone_,
+      [this](std::span<std::uint32_t> immediates) { return inlet_.poll(immediates); });
 }
 
 template <typename Add>
 Result<Region> LibfabricEndpoint::add_to_rails(std::byte* base, const Add& add) {
+  if (begun_) {
+    return Status(StatusCode::failed_precondition,
+                  "transport: memory is added before the first put or poll");
+  }
   for (std::size_t i = 0; i < rails_.size(); ++i) {
     const Result<int> memory = add(rail(i));
     if (memory.ok()) continue;
@@ -155,12 +192,13 @@ Result<std::string> LibfabricEndpoint::introduction() {
       .put(static_cast<std::uint32_t>(traits_.rails))
       .put(static_cast<std::uint32_t>(traits_.window))
       .put(static_cast<std::uint32_t>(regions_.size()));
-  for (const auto& rail : rails_) {
-    const Result<std::string> name = rail->name();
+  for (std::size_t number = 0; number < rails(); ++number) {
+    const Rail& rail = rail_in(number);
+    const Result<std::string> name = rail.name();
     if (!name.ok()) return name.status();
-    writer.put_string(*name).put(rail->remote(kDeskMemory));
+    writer.put_string(*name).put(rail.remote(kDeskMemory));
     for (std::size_t i = 0; i < regions_.size(); ++i) {
-      writer.put(rail->remote(memory_of(static_cast<Region>(i))));
+      writer.put(rail.remote(memory_of(static_cast<Region>(i))));
     }
   }
   return writer.take();
@@ -189,7 +227,7 @@ Status LibfabricEndpoint::connect(int peer, std::string_view introduction) {
   }
   const auto regions = reader.get<std::uint32_t>();
   std::vector<Path> paths;
-  for (std::size_t i = 0; i < rails_.size() && reader.ok(); ++i) {
+  for (std::size_t i = 0; i < rails() && reader.ok(); ++i) {
     const std::string name = reader.get_string();
     Path path;
     path.desk = reader.get<RemoteMemory>();
@@ -240,21 +278,21 @@ Posted LibfabricEndpoint::write(Rail::Write& write, std::size_t rail_number, Pos
   const long error = rail(rail_number).write(write);
   if (error == 0) return Posted::yes;
   release(post);
-  if (error == -FI_EAGAIN) return Posted::busy;
+  if (error == -FI_EAGAIN) {
+    refused_ = true;
+    return Posted::busy;
+  }
   lose(post->peer, error);
   return Posted::gone;
 }
 
 bool LibfabricEndpoint::may_put(int peer) {
-  Peer& known = of(peer);
-  const auto window = static_cast<std::uint64_t>(traits_.window);
-  if (known.posted - known.seen_taken < window) return true;
-  // The larger: where the wire keeps no order, an old word may lie over a newer one for a while.
-  known.seen_taken = std::max(known.seen_taken, desk_.load(desk_.taken(peer)));
-  return known.posted - known.seen_taken < window;
+  return of(peer).posted - inlet_.taken(peer) < static_cast<std::uint64_t>(traits_.window);
 }
 
 Posted LibfabricEndpoint::put(const Chunk& chunk) {
+  begin();
+  if (receiver_) receiver_->stir();  // Where something goes, something comes.
   Peer& peer = of(chunk.peer);
   if (peer.gone) return Posted::gone;
   const std::size_t rail_number = peer.next_path;
@@ -315,7 +353,7 @@ void LibfabricEndpoint::signal(int peer, std::size_t rail_number, std::uint32_t 
 }
 
 void LibfabricEndpoint::flush(int peer) {
-  for (std::size_t i = 0; i < rails_.size(); ++i) {
+  for (std::size_t i = 0; i < rails(); ++i) {
     Path& path = of(peer).paths[i];
     while (!path.signals.empty()) {
       const std::uint64_t number = path.signalled + 1;
@@ -369,6 +407,7 @@ void LibfabricEndpoint::lose(int peer, long error) {
 }
 
 std::size_t LibfabricEndpoint::poll(std::span<Event> events) {
+  begin();
   for (std::size_t left = due_.size(); left > 0; --left) {
     const int peer = due_.front();
     due_.erase(due_.begin());
@@ -382,27 +421,24 @@ std::size_t LibfabricEndpoint::poll(std::span<Event> events) {
     events[count++] = ready_.front();
   }
   ++turn_;
-  for (std::size_t i = 0; i < rails_.size(); ++i) {
-    const std::size_t number = (turn_ + i) % rails_.size();
-    count += poll_sent(number, events.subspan(count));
-    count += poll_arrived(number, events.subspan(count));
-    if (in_words()) count += poll_words(number, events.subspan(count));
+  if (posts_.size() > free_posts_.size() || refused_ || turn_ % kQuietPolls == 0) {
+    refused_ = false;
+    for (std::size_t i = 0; i < rails(); ++i) {
+      count += poll_sent((turn_ + i) % rails(), events.subspan(count));
+    }
   }
-  return count;
-}
-
-std::span<const fi_cq_data_entry> LibfabricEndpoint::read(fid_cq* queue, std::size_t at_most,
-                                                          Entries& entries) {
-  if (at_most == 0) return {};
-  const ssize_t count = fi_cq_read(queue, entries.data(), std::min(at_most, entries.size()));
-  if (count == -FI_EAVAIL) take_errors(queue);
-  return {entries.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))};
+  return count + poll_arrived(events.subspan(count));
 }
 
 std::size_t LibfabricEndpoint::poll_sent(std::size_t rail_number, std::span<Event> events) {
-  Entries entries;
+  if (events.empty()) return 0;
+  std::array<fi_cq_data_entry, 16> entries;
+  fid_cq* const queue = rail(rail_number).sent();
+  const ssize_t found = fi_cq_read(queue, entries.data(), std::min(events.size(), entries.size()));
+  if (found == -FI_EAVAIL) take_errors(queue);
   std::size_t count = 0;
-  for (const fi_cq_data_entry& entry : read(rail(rail_number).sent(), events.size(), entries)) {
+  for (ssize_t i = 0; i < found; ++i) {
+    const fi_cq_data_entry& entry = entries[static_cast<std::size_t>(i)];
     auto* const post = static_cast<Post*>(entry.op_context);
     if (post == nullptr) continue;
     if (post->kind == Post::Kind::tell) {
@@ -418,31 +454,12 @@ std::size_t LibfabricEndpoint::poll_sent(std::size_t rail_number, std::span<Even
   return count;
 }
 
-std::size_t LibfabricEndpoint::poll_arrived(std::size_t rail_number, std::span<Event> events) {
-  Entries entries;
-  std::size_t count = 0;
-  // Where signals are words nothing is found here, but without a read the provider does not move.
-  for (const fi_cq_data_entry& entry : read(rail(rail_number).arrived(), events.size(), entries)) {
-    if ((entry.flags & FI_REMOTE_CQ_DATA) == 0) continue;
-    events[count++] = {Event::Kind::arrived, -1, static_cast<std::uint32_t>(entry.data), 0};
-  }
-  return count;
-}
-
-std::size_t LibfabricEndpoint::poll_words(std::size_t rail_number, std::span<Event> events) {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < peers_.size(); ++i) {
-    const int peer = static_cast<int>((turn_ + i) % peers_.size());
-    if (of(peer).paths.empty()) continue;
-    Path& path = of(peer).paths[rail_number];
-    while (count < events.size()) {
-      const std::uint64_t number = path.heard + 1;
-      const std::uint64_t word =
-          desk_.load(desk_.signal(static_cast<int>(rail_number), peer, number));
-      if (!Desk::is_number(word, number)) break;
-      path.heard = number;
-      events[count++] = {Event::Kind::arrived, -1, static_cast<std::uint32_t>(word), 0};
-    }
+std::size_t LibfabricEndpoint::poll_arrived(std::span<Event> events) {
+  std::array<std::uint32_t, 64> immediates;
+  const auto found = std::span(immediates).first(std::min(events.size(), immediates.size()));
+  const std::size_t count = receiver_ ? receiver_->take(found) : inlet_.poll(found);
+  for (std::size_t i = 0; i < count; ++i) {
+    events[i] = {Event::Kind::arrived, -1, immediates[i], 0};
   }
   return count;
 }
@@ -450,13 +467,10 @@ std::size_t LibfabricEndpoint::poll_words(std::size_t rail_number, std::span<Eve
 // A peer's death fails all that was on its way to it: hundreds of entries, which healthy peers'
 // completions lie behind.
 void LibfabricEndpoint::take_errors(fid_cq* queue) {
-  // To the others nothing of ours was posted: a context there is the provider's.
-  const bool ours = std::any_of(rails_.begin(), rails_.end(),
-                                [&](const auto& rail) { return rail->sent() == queue; });
   for (int i = 0; i < kErrorsAtOnce; ++i) {
     fi_cq_err_entry error{};
     if (fi_cq_readerr(queue, &error, 0) <= 0) return;
-    if (!ours || error.op_context == nullptr) {
+    if (error.op_context == nullptr) {
       base::log_debug("rank {}: libfabric: {} ({})", rank_, library_.strerror(error.err),
                       error.err);
       continue;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
 #include <deque>
 #include <memory>
 #include <string>
@@ -10,10 +9,14 @@
 #include "base/descriptor.hpp"
 #include "transport/libfabric.hpp"
 #include "transport/libfabric/desk.hpp"
+#include "transport/libfabric/inlet.hpp"
 #include "transport/libfabric/rail.hpp"
+#include "transport/libfabric/receiver.hpp"
 
 namespace sluice::transport {
 
+/// Chunks go out over rails in turn; what comes is the Inlet's. Where a Receiver looks for that, it does so on rails of its own:
+/// peers write at those, and all of a rail is used by one thread (FI_THREAD_DOMAIN).
 class LibfabricEndpoint final : public Endpoint {
  public:
   static Result<std::unique_ptr<Endpoint>> open(const Library& library, int rank, int ranks,
@@ -49,15 +52,13 @@ class LibfabricEndpoint final : public Endpoint {
     RemoteMemory desk;
     std::vector<RemoteMemory> regions;
     std::uint64_t signalled = 0;
-    std::uint64_t heard = 0;
     std::deque<std::uint32_t> signals;  // That the provider could not take yet.
   };
   struct Peer {
     std::vector<Path> paths;  // One for each rail, once connected.
     std::size_t next_path = 0;
     std::uint64_t posted = 0;
-    std::uint64_t seen_taken = 0;  // Of them, as far as the peer has told.
-    std::uint64_t taken = 0;       // Of the peer's, by this rank; and as the peer was told.
+    std::uint64_t taken = 0;  // Of the peer's, by this rank; and as the peer was told.
     std::uint64_t told = 0;
     bool telling = false;  // One tell at a time: none overtakes another.
     bool due = false;      // Is in due_.
@@ -65,10 +66,9 @@ class LibfabricEndpoint final : public Endpoint {
     bool gone = false;
   };
 
-  using Entries = std::array<fi_cq_data_entry, 16>;
-
   LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
-                    std::uint64_t tell_flags, base::Descriptor wake);
+                    std::uint64_t tell_flags, bool alone, base::Descriptor wake);
+  Status open_rails(const fi_info& info, bool apart);
   static Result<std::unique_ptr<Endpoint>> open_on(const Library& library, const Provider& provider,
                                                    int rank, int ranks,
                                                    const LibfabricSettings& settings);
@@ -76,7 +76,14 @@ class LibfabricEndpoint final : public Endpoint {
   Result<Region> add_to_rails(std::byte* base, const Add& add);
 
   Peer& of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
+  std::size_t rails() const noexcept { return static_cast<std::size_t>(traits_.rails); }
   Rail& rail(std::size_t number) noexcept { return *rails_[number]; }
+  /// What all peers may have on their way, tells not counted: they raise no entry here.
+  std::size_t arrivals_max() const noexcept {
+    return peers_.size() * static_cast<std::size_t>(traits_.window);
+  }
+  /// Where peers write: the same one, or one of the receiver's.
+  Rail& rail_in(std::size_t number) noexcept { return *rails_[rails_.size() - rails() + number]; }
   bool in_words() const noexcept { return traits_.signals != SignalMode::immediate; }
 
   Post* new_post(Post::Kind kind, int peer);
@@ -93,10 +100,9 @@ class LibfabricEndpoint final : public Endpoint {
   void note_due(int peer);
   void lose(int peer, long error);
 
+  void begin();
   std::size_t poll_sent(std::size_t rail, std::span<Event> events);
-  std::size_t poll_arrived(std::size_t rail, std::span<Event> events);
-  std::size_t poll_words(std::size_t rail, std::span<Event> events);
-  std::span<const fi_cq_data_entry> read(fid_cq* queue, std::size_t at_most, Entries& entries);
+  std::size_t poll_arrived(std::span<Event> events);
   void take_errors(fid_cq* queue);
 
   const Library& library_;
@@ -109,10 +115,16 @@ class LibfabricEndpoint final : public Endpoint {
   std::vector<std::byte*> regions_;
   std::deque<Post> posts_;  // Outlive the rails, whose providers use them.
   std::vector<Post*> free_posts_;
-  std::vector<std::unique_ptr<Rail>> rails_;
+  std::vector<std::unique_ptr<Rail>>
+      rails_;  // Those out, and then the receiver's, if there is one.
+  Inlet inlet_;
   std::deque<Event> ready_;
   std::vector<int> due_;  // Peers with something to flush or to be told.
-  std::size_t turn_ = 0;  // Which rail, and which peer, is looked at first.
+  std::size_t turn_ = 0;  // Which rail is looked at first.
+  bool refused_ = false;  // By a provider that has to be polled before it takes more.
+  const bool alone_;      // The receiver has a processor to itself.
+  bool begun_ = false;
+  std::unique_ptr<Receiver> receiver_;  // Ends before all that it uses.
 };
 
 }  // namespace sluice::transport

@@ -27,10 +27,14 @@ std::vector<Kind> all_kinds() {
   for (const auto& [name, provider] : providers) {
     for (const SignalMode mode : {SignalMode::immediate, SignalMode::ordered, SignalMode::serial}) {
       kinds.push_back({fmt::format("{}_{}", name, to_string(mode)), provider, mode});
+      kinds.push_back(
+          {fmt::format("{}_{}_receiver", name, to_string(mode)), provider, mode, 1, true});
     }
     kinds.push_back({fmt::format("{}_two_rails", name), provider, SignalMode::immediate, 2});
     kinds.push_back({fmt::format("{}_two_rails_ordered", name), provider, SignalMode::ordered, 2});
     kinds.push_back({fmt::format("{}_two_rails_serial", name), provider, SignalMode::serial, 2});
+    kinds.push_back(
+        {fmt::format("{}_two_rails_receiver", name), provider, SignalMode::ordered, 2, true});
   }
   return kinds;
 }
@@ -55,6 +59,7 @@ std::unique_ptr<Joined> join(const Kind& kind, int ranks, std::size_t bytes, int
                                                     : std::vector{kind.provider};
       settings.signals = kind.signals;
       settings.rails = kind.rails;
+      settings.receiver = kind.receiver;
       settings.address = "127.0.0.1";
       settings.window = window;
       auto endpoint = open_libfabric(rank, ranks, settings);

@@ -19,6 +19,7 @@ struct Kind {
   std::string provider;  // "memory", kAnyTcp, or libfabric's
   SignalMode signals = SignalMode::immediate;
   int rails = 1;
+  bool receiver = false;  // A thread that receives.
 };
 inline constexpr const char* kAnyTcp = "any tcp";
 std::vector<Kind> all_kinds();

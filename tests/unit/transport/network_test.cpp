@@ -46,7 +46,7 @@ TEST(NetworkOf, MemoryOfGpus) {
     const auto made = network({{"SLUICE_NETWORK", name}});
     ASSERT_TRUE(made.ok()) << made.status().to_string();
     EXPECT_EQ((*made)->relay.gpu_rows, RelaySettings::GpuRows::best);
-    const auto endpoint = (*made)->open(0, 1, 0, /*device_memory=*/true);
+    const auto endpoint = (*made)->open(0, 1, 0, {.device_memory = true});
     ASSERT_TRUE(endpoint.ok());
     EXPECT_EQ((*endpoint)->traits().device_memory, std::string(name) != "memory") << name;
   }
@@ -87,6 +87,7 @@ INSTANTIATE_TEST_SUITE_P(Values, NetworkOfBad,
                                            Bad{"SLUICE_NETWORK", "memory-2", kMemory},
                                            Bad{"SLUICE_NETWORK", "memory-gpus", kMemory},
                                            Bad{"SLUICE_NETWORK_GPU", "yes", "staged or direct"},
+                                           Bad{"SLUICE_NETWORK_RECEIVER", "1", "yes or no"},
                                            Bad{"SLUICE_NETWORK_SIGNALS", "loud", kSignals},
                                            Bad{"SLUICE_NETWORK_RAILS", "0", "1 to 8"},
                                            Bad{"SLUICE_NETWORK_RAILS", "9", "1 to 8"},
