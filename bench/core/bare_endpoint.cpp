@@ -17,8 +17,10 @@ Result<std::unique_ptr<transport::Endpoint>> bare_endpoint(
   const Result<std::uint64_t> meeting = group.number(deadline);
   if (!meeting) return meeting.status();
   // As the communicator's.
+  const Result<int> processors = relay::processors_of_rank(group, deadline);
+  if (!processors) return processors.status();
   transport::Purpose purpose;
-  purpose.processors = relay::processors_of_rank(group);
+  purpose.processors = *processors;
   auto opened = group.network()->plain().open(group.rank(), group.size(), *meeting, purpose);
   Status status = opened.status();
   std::unique_ptr<transport::Endpoint> endpoint;

@@ -31,15 +31,14 @@ std::string namespace_number(const char* path) {
 
 Result<HostIdentity> this_host() {
   constexpr const char* kBootPath = "/proc/sys/kernel/random/boot_id";
-  std::string boot;
-  std::ifstream(kBootPath) >> boot;
-  if (boot.empty()) {
+  HostIdentity identity;
+  std::ifstream(kBootPath) >> identity.machine;
+  if (identity.machine.empty()) {
     return Status(StatusCode::io_error,
                   std::string("cannot read ") + kBootPath +
                       ", which tells whether ranks run on one machine: is /proc mounted?");
   }
-  HostIdentity identity;
-  identity.node = boot + "/" + namespace_number("/proc/self/ns/net");
+  identity.node = identity.machine + "/" + namespace_number("/proc/self/ns/net");
   const base::Environment environment = base::Environment::read();
   if (environment.has(base::Variable::node)) {
     identity.node += "/" + *environment.get(base::Variable::node);

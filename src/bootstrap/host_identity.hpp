@@ -12,7 +12,8 @@ namespace sluice::bootstrap {
 /// Where a rank runs. Ranks with equal `node` can meet at abstract sockets; ranks with equal
 /// `process_space` can name each other's processes.
 struct HostIdentity {
-  std::string node;           // The boot of the machine, the network namespace, SLUICE_NODE.
+  std::string machine;        // Its boot.
+  std::string node;           // That, the network namespace, SLUICE_NODE.
   std::string process_space;  // The process id namespace; empty where it cannot be read.
   std::int32_t process = 0;
 };

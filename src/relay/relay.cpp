@@ -16,6 +16,7 @@
 #include "base/environment.hpp"
 #include "base/log.hpp"
 #include "base/own_process.hpp"
+#include "bootstrap/host_identity.hpp"
 #include "numeric/float_environment.hpp"
 #include "protocol/host_access.hpp"
 #include "relay/progress.hpp"
@@ -74,13 +75,17 @@ Status check_layout(const window::RelayLayout& layout, std::uint64_t longest, st
 
 }  // namespace
 
-int processors_of_rank(const bootstrap::Group& group) {
+Result<int> processors_of_rank(Group& group, base::Deadline deadline) {
+  const Result<bootstrap::HostIdentity> host = bootstrap::this_host();
+  const std::string machine = host.ok() ? host->machine : "";
+  const auto machines = group.all_gather(machine, deadline);
+  if (!machines.ok()) return machines.status();
+  const auto ranks = std::count(machines->begin(), machines->end(), machine);
+  const int part = static_cast<int>(std::thread::hardware_concurrency() / ranks);
   cpu_set_t own;
   CPU_ZERO(&own);
-  const auto here = group.nodes().ranks_of(group.nodes().node_of(group.rank())).size();
-  const int shared = static_cast<int>(std::thread::hardware_concurrency() / here);
-  if (::sched_getaffinity(0, sizeof(own), &own) != 0) return shared;
-  return std::min(CPU_COUNT(&own), shared);
+  if (::sched_getaffinity(0, sizeof(own), &own) != 0) return part;
+  return std::min(CPU_COUNT(&own), part);
 }
 
 std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
@@ -105,8 +110,11 @@ Result<Opening> open(Group& group, const window::WindowLayout& window, std::size
   auto meeting = group.number(deadline);
   if (!meeting.ok()) return meeting.status();
   transport::Purpose purpose;
+  const Result<int> processors = processors_of_rank(group, deadline);
+  if (!processors.ok()) return processors.status();
+  opening.processors = *processors;
   purpose.device_memory = device_memory && group.network()->relay.gpu_rows != GpuRows::staged;
-  purpose.processors = processors_of_rank(group);
+  purpose.processors = *processors;
   auto endpoint = group.network()->open(group.rank(), group.size(), *meeting, purpose);
   Status status = endpoint.status();
   if (status.ok()) {
@@ -159,7 +167,8 @@ struct Relay::Thread {
       : site(std::move(site_)),
         make_traffic(std::move(make_traffic_)),
         endpoint(std::move(opening.endpoint)),
-        patience(opening.patience) {}
+        patience(opening.patience),
+        processors(opening.processors) {}
   ~Thread() {
     if (thread.joinable()) thread.join();
   }
@@ -176,6 +185,7 @@ struct Relay::Thread {
   // Uses the site's memory, and the engine's that make_traffic holds: destroyed before them.
   std::unique_ptr<transport::Endpoint> endpoint;
   std::chrono::nanoseconds patience;
+  const int processors;
   std::atomic<bool> closing{false};  // Stored by ~Relay, loaded by serve().
   std::atomic<bool> ended{false};    // Stored by run(), loaded by Lingering.
   const base::OwnProcess process;
@@ -277,8 +287,7 @@ void Relay::Thread::serve(Progress& progress) {
   const std::int64_t eager_ns =
       std::thread::hardware_concurrency() >= threads ? kEagerAloneNs : kEagerNs;
   // Who has a processor for each thread keeps it: to yield it is a call to the system between two looks.
-  const bool yields =
-      processors_of_rank(*site.group) < transport::LibfabricSettings::kReceiverProcessors;
+  const bool yields = processors < transport::LibfabricSettings::kReceiverProcessors;
   std::int64_t busy_ns = base::now_ns();  // When something came, or went, last.
   std::int64_t end_ns = 0;
   for (;;) {

@@ -27,13 +27,14 @@ struct Opening {
   std::vector<window::RelayLayout> layouts;  // [R]
   std::chrono::nanoseconds patience{};
   std::uint64_t chunk_bytes = 0;
+  int processors = 1;
   transport::RelaySettings::GpuRows gpu_rows = transport::RelaySettings::GpuRows::best;
 };
 /// Of what lies together, put at once at most.
 std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
                           const transport::Traits& traits) noexcept;
-/// That each rank of this node has, as far as can be known: processes may be bound, or share the machine.
-int processors_of_rank(const bootstrap::Group& group);
+/// Collective. How many processors this rank has: those that it may use, and no more than its part of the machine's.
+Result<int> processors_of_rank(bootstrap::Group& group, base::Deadline deadline);
 /// The area of a rank with the settings that a network has unless it is told otherwise. `row_bytes`: as in open().
 Result<window::RelayLayout> usual_layout(const window::WindowLayout& window,
                                          const routing::NodeMap& nodes, int rank,
