@@ -6,7 +6,9 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <cstring>
 #include <list>
 #include <mutex>
 #include <thread>
@@ -76,16 +78,27 @@ Status check_layout(const window::RelayLayout& layout, std::uint64_t longest, st
 }  // namespace
 
 Result<int> processors_of_rank(Group& group, base::Deadline deadline) {
+  constexpr std::size_t kName = 64;
   const Result<bootstrap::HostIdentity> host = bootstrap::this_host();
-  const std::string machine = host.ok() ? host->machine : "";
-  const auto machines = group.all_gather(machine, deadline);
-  if (!machines.ok()) return machines.status();
-  const auto ranks = std::count(machines->begin(), machines->end(), machine);
-  const int part = static_cast<int>(std::thread::hardware_concurrency() / ranks);
   cpu_set_t own;
-  CPU_ZERO(&own);
-  if (::sched_getaffinity(0, sizeof(own), &own) != 0) return part;
-  return std::min(CPU_COUNT(&own), part);
+  if (::sched_getaffinity(0, sizeof(own), &own) != 0) CPU_ZERO(&own);  // There are too many.
+  std::string mine = host.ok() ? host->machine : "";
+  mine.resize(kName);
+  mine.append(reinterpret_cast<const char*>(&own), sizeof(own));
+  const auto all = group.all_gather(mine, deadline);
+  if (!all.ok()) return all.status();
+  std::array<int, CPU_SETSIZE> sharers{};  // Of each processor of this machine.
+  for (const std::string& theirs : *all) {
+    if (theirs.size() != mine.size() || theirs.compare(0, kName, mine, 0, kName) != 0) continue;
+    cpu_set_t set;
+    std::memcpy(&set, theirs.data() + kName, sizeof(set));
+    for (std::size_t i = 0; i < sharers.size(); ++i) sharers[i] += CPU_ISSET(i, &set) ? 1 : 0;
+  }
+  double processors = 0.01;  // What thirds lack of a whole.
+  for (std::size_t i = 0; i < sharers.size(); ++i) {
+    if (CPU_ISSET(i, &own)) processors += 1.0 / sharers[i];
+  }
+  return static_cast<int>(processors);
 }
 
 std::uint64_t chunk_bytes(const transport::RelaySettings& settings,

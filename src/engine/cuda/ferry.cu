@@ -190,9 +190,10 @@ __device__ __forceinline__ void carry(const FerryArgs& f, uint4 item, int lane) 
     if (what == FerryItem::kSummed) {
       at = f.windows[f.rank] + f.sums[static_cast<int>(item.w >> 4) & 15] + item.y;
     }
-    // Words only grow, and another warp may have told a later one. Pairs with open() of the reader, or ask_giver(): behind
-    // the fence of ferry_kernel.
+    // Words only grow, and another warp may have told a later one. With the fence a release: pairs with open() of the
+    // reader, or ask_giver().
     if (lane == 0) {
+      fence_system();
       atomicMax(reinterpret_cast<unsigned long long*>(at),
                 item.x | static_cast<unsigned long long>(item.z) << 32);
     }

@@ -12,9 +12,11 @@
 #include <cerrno>
 #include <ctime>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/byte_stream.hpp"
+#include "base/deadline.hpp"
 #include "base/log.hpp"
 #include "base/system_error.hpp"
 
@@ -25,9 +27,11 @@ constexpr std::uint32_t kIntroductionVersion = 1;
 constexpr int kRailsMax = 8;
 constexpr int kErrorsAtOnce = 1024;
 constexpr std::size_t kPutBytesMax = std::size_t{1} << 30;
-// With nothing under way the provider has nothing to do for this rank, and a poll may be a call to the system: it gets one
-// in so many polls all the same, for connections that peers have closed.
-constexpr std::size_t kQuietPolls = 64;
+// A poll may be a call to the system. With nothing under way, as far as this rank was told, it is left out for so long: TCP
+// providers say `sent` of the end of a message that they still hold, where the connection is full.
+constexpr std::int64_t kQuietNs = 20'000;
+// Of a rail at which nobody writes.
+constexpr std::size_t kNoArrivals = 16;
 // A provider's own descriptor would wake us in time, but 1.17's `net` has one that is always ready.
 constexpr std::chrono::nanoseconds kNap{100'000};
 // The peer is told what was taken of it this many times a window.
@@ -60,7 +64,8 @@ Result<std::unique_ptr<Endpoint>> open_libfabric(int rank, int ranks,
 }
 
 LibfabricEndpoint::LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
-                                     std::uint64_t tell_flags, bool alone, base::Descriptor wake)
+                                     std::uint64_t tell_flags, bool apart, bool alone,
+                                     base::Descriptor wake)
     : library_(library),
       rank_(rank),
       traits_(std::move(traits)),
@@ -68,7 +73,8 @@ LibfabricEndpoint::LibfabricEndpoint(const Library& library, int rank, int ranks
       desk_(traits_.rails, ranks, in_words() ? traits_.window : 0),
       wake_(std::move(wake)),
       peers_(static_cast<std::size_t>(ranks)),
-      inlet_(library, rank, ranks, desk_, in_words()),
+      inlet_(library, rank, ranks, desk_, in_words(), apart),
+      apart_(apart),
       alone_(alone) {}
 
 Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open(const Library& library, int rank,
@@ -116,20 +122,22 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open_on(const Library& libr
   }
   std::unique_ptr<LibfabricEndpoint> endpoint(new LibfabricEndpoint(
       library, rank, ranks, std::move(traits), in_order(info) ? 0 : FI_DELIVERY_COMPLETE,
-      settings.processors >= LibfabricSettings::kReceiverProcessors, std::move(wake)));
-  const bool apart = receives_apart(info, settings);
-  if (Status status = endpoint->open_rails(info, apart); !status.ok()) return status;
+      receives_apart(info, settings), settings.processors >= LibfabricSettings::kReceiverProcessors,
+      std::move(wake)));
+  if (Status status = endpoint->open_rails(info); !status.ok()) return status;
   base::log_info("rank {}: libfabric {}.{}, provider {} on {}, signals '{}', {} rails{}", rank,
                  FI_MAJOR(library.version()), FI_MINOR(library.version()),
                  endpoint->traits_.provider, info.domain_attr->name,
                  to_string(endpoint->traits_.signals), settings.rails,
-                 apart ? ", a thread that receives" : "");
+                 endpoint->apart_ ? ", a thread that receives" : "");
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 
-Status LibfabricEndpoint::open_rails(const fi_info& info, bool apart) {
-  for (std::size_t i = 0; i < (apart ? 2 : 1) * rails(); ++i) {
-    Result<std::unique_ptr<Rail>> rail = Rail::open(library_, info, arrivals_max());
+Status LibfabricEndpoint::open_rails(const fi_info& info) {
+  for (std::size_t i = 0; i < (apart_ ? 2 : 1) * rails(); ++i) {
+    const bool out_only = apart_ && i < rails();
+    Result<std::unique_ptr<Rail>> rail =
+        Rail::open(library_, info, out_only ? kNoArrivals : arrivals_max());
     if (!rail.ok()) return rail.status();
     const Result<int> desk = (*rail)->add_memory(desk_.base(), desk_.bytes());
     if (!desk.ok()) return desk.status();
@@ -143,18 +151,26 @@ Status LibfabricEndpoint::open_rails(const fi_info& info, bool apart) {
 void LibfabricEndpoint::begin() {
   if (begun_) return;
   begun_ = true;
-  if (rails_.size() == rails()) return;
-  receiver_ = std::make_unique<Receiver>(
-      arrivals_max(), alone_,
-      [this](std::span<std::uint32_t> immediates) { return inlet_.poll(immediates); });
+  if (!apart_) return;
+  try {
+    receiver_ = std::make_unique<Receiver>(
+        arrivals_max(), alone_,
+        [this](std::span<std::uint32_t> immediates) { return inlet_.poll(immediates); });
+  } catch (const std::system_error& error) {
+    base::log_warn("rank {}: no thread to receive ({}): its progress thread does it", rank_,
+                   error.what());
+  }
+}
+
+Status LibfabricEndpoint::not_begun() const {
+  if (!begun_) return {};
+  return {StatusCode::failed_precondition,
+          "transport: memory is added, and asked for, before the first put or poll"};
 }
 
 template <typename Add>
 Result<Region> LibfabricEndpoint::add_to_rails(std::byte* base, const Add& add) {
-  if (begun_) {
-    return Status(StatusCode::failed_precondition,
-                  "transport: memory is added before the first put or poll");
-  }
+  if (Status status = not_begun(); !status.ok()) return status;
   for (std::size_t i = 0; i < rails_.size(); ++i) {
     const Result<int> memory = add(rail(i));
     if (memory.ok()) continue;
@@ -185,6 +201,7 @@ Result<Region> LibfabricEndpoint::add_device_region(const DeviceRegion& region) 
 }
 
 Result<std::string> LibfabricEndpoint::introduction() {
+  if (Status status = not_begun(); !status.ok()) return status;
   base::ByteWriter writer;
   writer.put(kIntroductionVersion)
       .put_string(traits_.provider)
@@ -421,8 +438,10 @@ std::size_t LibfabricEndpoint::poll(std::span<Event> events) {
     events[count++] = ready_.front();
   }
   ++turn_;
-  if (posts_.size() > free_posts_.size() || refused_ || turn_ % kQuietPolls == 0) {
-    refused_ = false;
+  const std::int64_t now_ns = base::now_ns();
+  if (posts_.size() > free_posts_.size() || refused_ || now_ns > sent_polled_ns_ + kQuietNs) {
+    refused_ = refused_ && count == events.size();
+    sent_polled_ns_ = now_ns;
     for (std::size_t i = 0; i < rails(); ++i) {
       count += poll_sent((turn_ + i) % rails(), events.subspan(count));
     }

@@ -67,8 +67,8 @@ class LibfabricEndpoint final : public Endpoint {
   };
 
   LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
-                    std::uint64_t tell_flags, bool alone, base::Descriptor wake);
-  Status open_rails(const fi_info& info, bool apart);
+                    std::uint64_t tell_flags, bool apart, bool alone, base::Descriptor wake);
+  Status open_rails(const fi_info& info);
   static Result<std::unique_ptr<Endpoint>> open_on(const Library& library, const Provider& provider,
                                                    int rank, int ranks,
                                                    const LibfabricSettings& settings);
@@ -101,6 +101,7 @@ class LibfabricEndpoint final : public Endpoint {
   void lose(int peer, long error);
 
   void begin();
+  Status not_begun() const;
   std::size_t poll_sent(std::size_t rail, std::span<Event> events);
   std::size_t poll_arrived(std::span<Event> events);
   void take_errors(fid_cq* queue);
@@ -122,7 +123,9 @@ class LibfabricEndpoint final : public Endpoint {
   std::vector<int> due_;  // Peers with something to flush or to be told.
   std::size_t turn_ = 0;  // Which rail is looked at first.
   bool refused_ = false;  // By a provider that has to be polled before it takes more.
-  const bool alone_;      // The receiver has a processor to itself.
+  std::int64_t sent_polled_ns_ = 0;
+  const bool apart_;  // There are rails for a receiver.
+  const bool alone_;  // It has a processor to itself.
   bool begun_ = false;
   std::unique_ptr<Receiver> receiver_;  // Ends before all that it uses.
 };

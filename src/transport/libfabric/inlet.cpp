@@ -9,11 +9,12 @@
 
 namespace sluice::transport {
 
-Inlet::Inlet(const Library& library, int rank, int ranks, Desk& desk, bool in_words)
+Inlet::Inlet(const Library& library, int rank, int ranks, Desk& desk, bool in_words, bool apart)
     : library_(library),
       rank_(rank),
       ranks_(ranks),
       in_words_(in_words),
+      apart_(apart),
       desk_(desk),
       taken_(static_cast<std::size_t>(ranks)) {}
 
@@ -32,7 +33,10 @@ std::size_t Inlet::poll(std::span<std::uint32_t> immediates) noexcept {
     count += poll_queue(*rails_[number], immediates.subspan(count));
     if (in_words_) count += poll_words(number, immediates.subspan(count));
   }
-  note_taken();
+  for (int left = apart_ ? std::min(kTakenAtOnce, ranks_) : 0; left > 0; --left) {
+    note_taken(next_taken_);
+    if (++next_taken_ == ranks_) next_taken_ = 0;
+  }
   return count;
 }
 
@@ -69,14 +73,18 @@ std::size_t Inlet::poll_words(std::size_t rail, std::span<std::uint32_t> immedia
   return count;
 }
 
+std::uint64_t Inlet::taken(int peer) noexcept {
+  if (!apart_) note_taken(peer);
+  // Pairs with the store in note_taken().
+  return taken_[static_cast<std::size_t>(peer)].load(std::memory_order_acquire);
+}
+
 // The larger: where the wire keeps no order, an old word may lie over a newer one for a while.
-void Inlet::note_taken() noexcept {
-  for (int peer = 0; peer < ranks_; ++peer) {
-    auto& known = taken_[static_cast<std::size_t>(peer)];
-    const std::uint64_t told = desk_.load(desk_.taken(peer));
-    // Pairs with the load in taken().
-    if (told > known.load(std::memory_order_relaxed)) known.store(told, std::memory_order_release);
-  }
+void Inlet::note_taken(int peer) noexcept {
+  auto& known = taken_[static_cast<std::size_t>(peer)];
+  const std::uint64_t told = desk_.load(desk_.taken(peer));
+  // Pairs with the load in taken().
+  if (told > known.load(std::memory_order_relaxed)) known.store(told, std::memory_order_release);
 }
 
 // Nothing of this rank's was posted to this queue: no peer is lost by them.

@@ -22,6 +22,10 @@ Receiver::Receiver(std::size_t waiting_max, bool alone, Poll poll)
 }
 
 Receiver::~Receiver() {
+  if (process_.forked()) {  // It is the parent's.
+    thread_.detach();
+    return;
+  }
   stopping_.store(true, std::memory_order_release);  // Pairs with the load in run().
   bell_.ring();
   thread_.join();
@@ -29,13 +33,21 @@ Receiver::~Receiver() {
 
 void Receiver::run() noexcept {
   ::prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
-  const std::int64_t eager_ns = alone_ ? kEagerAloneNs : kEagerNs;
   std::int64_t busy_ns = base::now_ns();
+  std::int64_t sampled_ns = busy_ns;
+  std::uint64_t sampled_takes = 0;
   while (!stopping_.load(std::memory_order_acquire)) {  // Pairs with the store in ~Receiver.
     const bool any = look() > 0;
     const std::int64_t now_ns = base::now_ns();
     if (any) busy_ns = now_ns;
-    if (now_ns < busy_ns + eager_ns) {
+    if (now_ns >= sampled_ns + kSampleNs) {
+      const std::uint64_t takes = takes_.load(std::memory_order_relaxed);  // Orders nothing.
+      const auto samples = static_cast<std::uint64_t>((now_ns - sampled_ns) / kSampleNs);
+      if (takes - sampled_takes >= kEagerTakes * samples) busy_ns = now_ns;
+      sampled_takes = takes;
+      sampled_ns = now_ns;
+    }
+    if (now_ns < busy_ns + kEagerNs) {
       if (!any && !alone_) ::sched_yield();
       continue;
     }
@@ -63,6 +75,7 @@ std::size_t Receiver::look() noexcept {
 }
 
 std::size_t Receiver::take(std::span<std::uint32_t> immediates) noexcept {
+  takes_.store(takes_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
   if (seen_ == tail) seen_ = head_.load(std::memory_order_acquire);  // Pairs with look().
   const std::size_t count = std::min<std::size_t>(seen_ - tail, immediates.size());

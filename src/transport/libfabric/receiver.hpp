@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/own_process.hpp"
 #include "memory/control_page.hpp"
 
 namespace sluice::transport {
@@ -22,14 +23,17 @@ namespace sluice::transport {
 /// had written before it, the chunk above all. tail: immediates that were taken out; take() stores it with release
 /// after reading them, the receiver loads it with acquire before it uses their places again. The receiver asks for no
 /// more immediates than there is room for.
+/// **When it looks.** As eagerly as who takes: that thread knows signs of life from what is awaited, and rests when nothing
+/// but signs has come for a while. While it asks every few microseconds the receiver goes on looking; otherwise for
+/// kEagerNs after something has come, or is to come (stir()). Then it naps, for a hundredth of the time at rest.
 class Receiver {
  public:
   /// Immediates of chunks that can be read, of which it writes so many. Called by the thread alone, until the receiver is
   /// destroyed.
   using Poll = std::function<std::size_t(std::span<std::uint32_t> immediates)>;
 
-  /// waiting_max: immediates that may wait for take() at once. alone: it has a processor to itself, keeps it, and goes
-  /// on looking for longer.
+  /// waiting_max: immediates that may wait for take() at once. alone: it has a processor to itself, and keeps it between
+  /// two looks. Throws std::system_error where there are no more threads.
   Receiver(std::size_t waiting_max, bool alone, Poll poll);
   ~Receiver();
   Receiver(const Receiver&) = delete;
@@ -41,11 +45,12 @@ class Receiver {
   void stir() noexcept;
 
  private:
-  // As progress threads do (relay.cpp).
   static constexpr std::int64_t kEagerNs = 200'000;
-  static constexpr std::int64_t kEagerAloneNs = 20'000'000;
+  // Who takes so many times within an eighth of that is eager.
+  static constexpr std::int64_t kSampleNs = kEagerNs / 8;
+  static constexpr std::uint64_t kEagerTakes = 4;
   static constexpr std::int64_t kNapNsMin = 100'000;
-  static constexpr std::int64_t kNapNsMax = 1'000'000;
+  static constexpr std::int64_t kNapNsMax = 500'000;
   static constexpr std::int64_t kNapParts = 100;
   static constexpr unsigned long kTimerSlackNs = 1000;
   static constexpr std::size_t kAtOnce = 64;
@@ -59,9 +64,11 @@ class Receiver {
   alignas(64) std::atomic<std::uint64_t> head_{0};
   alignas(64) std::atomic<std::uint64_t> tail_{0};
   std::uint64_t seen_ = 0;  // Of head_, by take().
+  std::atomic<std::uint64_t> takes_{0};
   alignas(64) std::atomic<bool> stirred_{false};
   std::atomic<bool> stopping_{false};
   memory::Doorbell bell_;
+  const base::OwnProcess process_;
   std::thread thread_;
 };
 

@@ -5,6 +5,9 @@
 
 #include <array>
 #include <chrono>
+#include <filesystem>
+#include <iterator>
+#include <optional>
 #include <thread>
 
 #include "support/sanitizers.hpp"
@@ -196,6 +199,19 @@ TEST_P(Endpoints, PutNothingToWhomTheyAbandoned) {
   EXPECT_TRUE(arrived);
 }
 
+// What the thread that receives uses from then on.
+TEST_P(Endpoints, TakeNoMemoryOnceTheyHaveBegun) {
+  join(2, 64);
+  if (!joined_) return;
+  if (GetParam().provider == "memory") return;
+  std::array<Event, 1> events;
+  at(0).poll(events);
+  std::array<std::byte, 64> more{};
+  EXPECT_EQ(at(0).add_region(more.data(), more.size()).status().code(),
+            StatusCode::failed_precondition);
+  EXPECT_EQ(at(0).introduction().status().code(), StatusCode::failed_precondition);
+}
+
 TEST_P(Endpoints, AreWokenByOtherThreads) {
   join(2, 64);
   if (!joined_) return;
@@ -208,6 +224,33 @@ TEST_P(Endpoints, AreWokenByOtherThreads) {
   at(0).idle(seconds(30));
   EXPECT_FALSE(deadline.expired());
   other.join();
+}
+
+int threads_of_this_process() {
+  const std::filesystem::directory_iterator threads("/proc/self/task");
+  return static_cast<int>(std::distance(begin(threads), end(threads)));
+}
+
+TEST(LibfabricEndpoint, ReceivesApartWhereThereAreProcessorsForIt) {
+  struct Row {
+    std::optional<bool> receiver;
+    int processors;
+    bool apart;
+  };
+  for (const Row& row : {Row{{}, 0, false}, Row{{}, 2, false}, Row{{}, 3, true}, Row{true, 0, true},
+                         Row{false, 64, false}}) {
+    LibfabricSettings settings;
+    settings.providers = {"tcp", "net"};
+    settings.address = "127.0.0.1";
+    settings.receiver = row.receiver;
+    settings.processors = row.processors;
+    const auto endpoint = open_libfabric(0, 1, settings);
+    if (!endpoint.ok()) GTEST_SKIP() << endpoint.status().to_string();
+    std::array<Event, 1> events;
+    const int before = threads_of_this_process();
+    (*endpoint)->poll(events);
+    EXPECT_EQ(threads_of_this_process() - before, row.apart ? 1 : 0) << row.processors;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Transport, Endpoints, ::testing::ValuesIn(all_kinds()),

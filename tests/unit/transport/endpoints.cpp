@@ -21,6 +21,7 @@ extern "C" const char* __lsan_default_suppressions() {
 namespace sluice::transport {
 
 std::vector<Kind> all_kinds() {
+  constexpr auto all = Kind::Receivers::all;
   std::vector<Kind> kinds{{"memory", "memory"}};
   const std::pair<const char*, const char*> providers[] = {
       {"tcp", "tcp"}, {"net", "net"}, {"rxm", "tcp;ofi_rxm"}};
@@ -28,13 +29,17 @@ std::vector<Kind> all_kinds() {
     for (const SignalMode mode : {SignalMode::immediate, SignalMode::ordered, SignalMode::serial}) {
       kinds.push_back({fmt::format("{}_{}", name, to_string(mode)), provider, mode});
       kinds.push_back(
-          {fmt::format("{}_{}_receiver", name, to_string(mode)), provider, mode, 1, true});
+          {fmt::format("{}_{}_receiver", name, to_string(mode)), provider, mode, 1, all});
     }
     kinds.push_back({fmt::format("{}_two_rails", name), provider, SignalMode::immediate, 2});
     kinds.push_back({fmt::format("{}_two_rails_ordered", name), provider, SignalMode::ordered, 2});
     kinds.push_back({fmt::format("{}_two_rails_serial", name), provider, SignalMode::serial, 2});
-    kinds.push_back(
-        {fmt::format("{}_two_rails_receiver", name), provider, SignalMode::ordered, 2, true});
+    for (const SignalMode mode : {SignalMode::immediate, SignalMode::ordered}) {
+      kinds.push_back(
+          {fmt::format("{}_two_rails_{}_receiver", name, to_string(mode)), provider, mode, 2, all});
+    }
+    kinds.push_back({fmt::format("{}_some_receive", name), provider, SignalMode::immediate, 1,
+                     Kind::Receivers::some});
   }
   return kinds;
 }
@@ -59,7 +64,10 @@ std::unique_ptr<Joined> join(const Kind& kind, int ranks, std::size_t bytes, int
                                                     : std::vector{kind.provider};
       settings.signals = kind.signals;
       settings.rails = kind.rails;
-      settings.receiver = kind.receiver;
+      settings.receiver = kind.receivers == Kind::Receivers::all ||
+                          (kind.receivers == Kind::Receivers::some && rank % 2 == 1);
+      // As where it has a processor to itself.
+      if (rank % 2 == 1) settings.processors = LibfabricSettings::kReceiverProcessors;
       settings.address = "127.0.0.1";
       settings.window = window;
       auto endpoint = open_libfabric(rank, ranks, settings);

@@ -19,7 +19,9 @@ struct Kind {
   std::string provider;  // "memory", kAnyTcp, or libfabric's
   SignalMode signals = SignalMode::immediate;
   int rails = 1;
-  bool receiver = false;  // A thread that receives.
+  enum class Receivers : std::uint8_t { none, some, all };
+  Receivers receivers =
+      Receivers::none;  // Ranks with a thread that receives: every other one, or all.
 };
 inline constexpr const char* kAnyTcp = "any tcp";
 std::vector<Kind> all_kinds();

@@ -56,6 +56,12 @@ TEST(NetworkOf, MemoryOfGpus) {
             RelaySettings::GpuRows::direct);
 }
 
+TEST(NetworkOf, AReceiverOrNone) {
+  for (const char* receiver : {"yes", "no"}) {
+    EXPECT_TRUE(network({{"SLUICE_NETWORK_RECEIVER", receiver}}).ok()) << receiver;
+  }
+}
+
 TEST(NetworkOf, LeastAndMostCredits) {
   for (const char* credits : {"4", "65536"}) {
     EXPECT_TRUE(network({{"SLUICE_NETWORK_CREDITS", credits}}).ok()) << credits;

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <time.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -52,23 +54,23 @@ class Source {
 };
 
 TEST(Receiver, HandsOverAllInOrderWithWhatTheyStandFor) {
-  constexpr std::size_t kChunks = 50'000;
   for (const std::size_t waiting : {1U, 3U, 64U, 1000U}) {
-    Source source(kChunks);
-    Receiver receiver(waiting, /*alone=*/false,
+    const std::size_t chunks = waiting < 64 ? 200 : 10'000;  // A look for every few.
+    Source source(chunks);
+    Receiver receiver(waiting, /*alone=*/waiting == 1000,
                       [&](std::span<std::uint32_t> out) { return source.poll(out); });
     std::size_t next = 0;
     std::size_t wrong = 0;
     std::array<std::uint32_t, 7> taken;
     const auto deadline = base::Deadline::after(seconds(60));
-    while (next < kChunks && !deadline.expired()) {
+    while (next < chunks && !deadline.expired()) {
       const std::size_t count = receiver.take(taken);
       for (std::size_t i = 0; i < count; ++i, ++next) {
         if (taken[i] != next || !source.whole(taken[i])) ++wrong;
       }
       if (count == 0) std::this_thread::yield();
     }
-    EXPECT_EQ(next, kChunks) << waiting;
+    EXPECT_EQ(next, chunks) << waiting;
     EXPECT_EQ(wrong, 0U) << waiting;
     EXPECT_EQ(receiver.take(taken), 0U);
   }
@@ -90,26 +92,64 @@ TEST(Receiver, AsksForNoMoreThanThereIsRoomFor) {
   EXPECT_EQ(source.polled(), 21U);
 }
 
-TEST(Receiver, NapsWhenNothingComesAndNotWhenItIsStirred) {
-  std::atomic<std::int64_t> looks{0};
-  Receiver receiver(16, /*alone=*/false, [&](std::span<std::uint32_t> /*out*/) -> std::size_t {
-    ++looks;
+/// Nothing comes: how often it is looked for, and what that costs.
+class Nothing {
+ public:
+  std::size_t poll() {
+    timespec used{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    used_ns_.store(used.tv_sec * 1'000'000'000 + used.tv_nsec);
+    looks_.fetch_add(1);
     return 0;
-  });
-  const auto looks_in = [&](milliseconds time, bool stirs) {
-    const std::int64_t before = looks;
-    const auto end = base::Deadline::after(time);
-    while (!end.expired()) {
-      if (stirs) receiver.stir();
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-    return looks - before;
-  };
-  (void)looks_in(milliseconds(200), false);  // From here on it naps for a millisecond.
-  const std::int64_t at_rest = looks_in(milliseconds(200), false);
-  EXPECT_LE(at_rest, 400);
-  EXPECT_GE(at_rest, 1);
-  EXPECT_GT(looks_in(milliseconds(200), true), 4 * at_rest);
+  }
+  std::int64_t looks() const { return looks_.load(); }
+  std::int64_t used_ns() const { return used_ns_.load(); }
+
+ private:
+  std::atomic<std::int64_t> looks_{0};
+  std::atomic<std::int64_t> used_ns_{0};
+};
+
+// A rank at rest: its progress thread looks twice in a nap, and sends a sign of life now and then.
+TEST(Receiver, CostsNextToNothingAtRest) {
+  for (const bool alone : {false, true}) {
+    Nothing nothing;
+    Receiver receiver(16, alone, [&](std::span<std::uint32_t> /*out*/) { return nothing.poll(); });
+    std::array<std::uint32_t, 4> taken;
+    const auto rest = [&](int naps) {
+      for (int nap = 0; nap < naps; ++nap) {
+        if (nap % 90 == 0) receiver.stir();
+        EXPECT_EQ(receiver.take(taken), 0U);
+        EXPECT_EQ(receiver.take(taken), 0U);
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    };
+    rest(100);
+    const std::int64_t began_ns = base::now_ns();
+    const std::int64_t used_ns = nothing.used_ns();
+    rest(500);
+    EXPECT_LT(nothing.used_ns() - used_ns, (base::now_ns() - began_ns) / 10) << alone;
+  }
+}
+
+TEST(Receiver, LooksAllTheTimeForWhoAsksAllTheTime) {
+  Nothing nothing;
+  Receiver receiver(16, /*alone=*/false,
+                    [&](std::span<std::uint32_t> /*out*/) { return nothing.poll(); });
+  std::this_thread::sleep_for(milliseconds(50));  // It naps by now.
+  std::array<std::uint32_t, 4> taken;
+  const auto deadline = base::Deadline::after(seconds(60));
+  bool eager = false;
+  receiver.stir();
+  while (!eager && !deadline.expired()) {
+    const std::int64_t began_ns = base::now_ns();
+    const std::int64_t looks = nothing.looks();
+    std::int64_t now_ns = began_ns;
+    for (; now_ns < began_ns + 5'000'000; now_ns = base::now_ns()) (void)receiver.take(taken);
+    // More often than the shortest naps allow.
+    eager = nothing.looks() - looks > 2 * (now_ns - began_ns) / 100'000;
+  }
+  EXPECT_TRUE(eager);
 }
 
 TEST(Receiver, EndsWhileItNapsAndWhileItIsFull) {

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <chrono>
+
+#include "bootstrap/thread_group.hpp"
+#include "relay/relay.hpp"
+#include "unit/bootstrap/ranks.hpp"
+
+namespace sluice::relay {
+namespace {
+
+// Ranks of one machine share its processors, whatever nodes they are played on, and a rank that is bound has no more than it
+// may use.
+TEST(ProcessorsOfRank, AreItsPartOfThoseThatItMayUse) {
+  cpu_set_t usable;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(usable), &usable), 0);
+  const int all = CPU_COUNT(&usable);
+  for (const int ranks : {1, 2, 3}) {
+    auto groups = bootstrap::ThreadGroup::create_all(ranks);
+    testing::for_each_rank(ranks, [&](int rank) {
+      bootstrap::Group& group = *groups[static_cast<std::size_t>(rank)];
+      const auto deadline = base::Deadline::after(std::chrono::seconds(60));
+      const Result<int> free = processors_of_rank(group, deadline);
+      ASSERT_TRUE(free.ok()) << free.status().to_string();
+      EXPECT_EQ(*free, all / ranks);
+
+      // The thread of rank 0 on the first one, those of the others on the rest, if there is any.
+      cpu_set_t set;
+      CPU_ZERO(&set);
+      int place = 0;
+      for (std::size_t i = 0; i < CPU_SETSIZE; ++i) {
+        if (!CPU_ISSET(i, &usable)) continue;
+        if ((rank == 0) == (place == 0) || all == 1) CPU_SET(i, &set);
+        ++place;
+      }
+      ASSERT_EQ(sched_setaffinity(0, sizeof(set), &set), 0);
+      const Result<int> bound = processors_of_rank(group, deadline);
+      ASSERT_TRUE(bound.ok()) << bound.status().to_string();
+      if (all == 1) {
+        EXPECT_EQ(*bound, 1 / ranks);
+      } else {
+        EXPECT_EQ(*bound, rank == 0 ? 1 : (all - 1) / (ranks - 1));
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace sluice::relay
