@@ -185,18 +185,20 @@ __device__ __forceinline__ void carry_sum(const FerryArgs& f, uint4 item, int ho
 /// By one warp.
 __device__ __forceinline__ void carry(const FerryArgs& f, uint4 item, int lane) {
   const std::uint32_t what = item.w & 15U;
-  if (what == FerryItem::kTold || what == FerryItem::kSummed) {
-    std::byte* at = lane_at(f, item, f.rank);
-    if (what == FerryItem::kSummed) {
-      at = f.windows[f.rank] + f.sums[static_cast<int>(item.w >> 4) & 15] + item.y;
-    }
-    // Words only grow, and another warp may have told a later one. With the fence a release: pairs with open() of the
-    // reader, or ask_giver().
-    if (lane == 0) {
-      fence_system();
-      atomicMax(reinterpret_cast<unsigned long long*>(at),
-                item.x | static_cast<unsigned long long>(item.z) << 32);
-    }
+  const auto word = item.x | static_cast<std::uint64_t>(item.z) << 32;
+  if (what == FerryItem::kTold) {
+    auto* const at = reinterpret_cast<std::uint64_t*>(lane_at(f, item, f.rank));
+    if (lane != 0) return;
+    // Pairs with open() of the reader. Such words only grow, and another warp may have told a later one.
+    fence_system();
+    if (mutant(KernelMutant::older_word_told)) return store_relaxed(at, word);
+    atomicMax(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(word));
+    return;
+  }
+  if (what == FerryItem::kSummed) {
+    std::byte* const sums = f.windows[f.rank] + f.sums[static_cast<int>(item.w >> 4) & 15];
+    // Pairs with ask_giver(). A bank's next one comes only when this one was read.
+    if (lane == 0) store_release(reinterpret_cast<std::uint64_t*>(sums + item.y), word);
     return;
   }
   if (what == FerryItem::kAccused) {
