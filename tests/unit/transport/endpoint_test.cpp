@@ -232,6 +232,9 @@ int threads_of_this_process() {
 }
 
 TEST(LibfabricEndpoint, ReceivesApartWhereThereAreProcessorsForIt) {
+  if (testing::kThreadSanitizer) {
+    GTEST_SKIP() << "the thread sanitizer sees races in libfabric, which is not instrumented";
+  }
   struct Row {
     std::optional<bool> receiver;
     int processors;
