@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <rdma/fi_errno.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -25,23 +24,11 @@ namespace {
 
 constexpr std::uint32_t kIntroductionVersion = 1;
 constexpr int kRailsMax = 8;
-constexpr int kErrorsAtOnce = 1024;
 constexpr std::size_t kPutBytesMax = std::size_t{1} << 30;
-// A poll may be a call to the system. With nothing under way, as far as this rank was told, it is left out for so long: TCP
-// providers say `sent` of the end of a message that they still hold, where the connection is full.
-constexpr std::int64_t kQuietNs = 20'000;
 // Of a rail at which nobody writes.
 constexpr std::size_t kNoArrivals = 16;
 // A provider's own descriptor would wake us in time, but 1.17's `net` has one that is always ready.
 constexpr std::chrono::nanoseconds kNap{100'000};
-// The peer is told what was taken of it this many times a window.
-constexpr std::uint64_t kTellsPerWindow = 4;
-
-constexpr int kDeskMemory = 0;
-
-int memory_of(Region region) noexcept {
-  return region + 1;
-}
 
 bool moved_by_processor(const fi_info& info) noexcept {
   return std::string_view(info.fabric_attr->prov_name).starts_with("tcp") ||
@@ -69,13 +56,13 @@ LibfabricEndpoint::LibfabricEndpoint(const Library& library, int rank, int ranks
     : library_(library),
       rank_(rank),
       traits_(std::move(traits)),
-      tell_flags_(tell_flags),
+      apart_(apart),
+      alone_(alone),
       desk_(traits_.rails, ranks, in_words() ? traits_.window : 0),
       wake_(std::move(wake)),
       peers_(static_cast<std::size_t>(ranks)),
-      inlet_(library, rank, ranks, desk_, in_words(), apart),
-      apart_(apart),
-      alone_(alone) {}
+      outlet_(library, rank, ranks, traits_, tell_flags, desk_),
+      inlet_(library, rank, ranks, desk_, in_words(), apart) {}
 
 Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open(const Library& library, int rank,
                                                           int ranks,
@@ -143,7 +130,10 @@ Status LibfabricEndpoint::open_rails(const fi_info& info) {
     if (!desk.ok()) return desk.status();
     rails_.push_back(std::move(*rail));
   }
-  for (std::size_t i = 0; i < rails(); ++i) inlet_.add(rail_in(i));
+  for (std::size_t i = 0; i < rails(); ++i) {
+    outlet_.add(rail(i));
+    inlet_.add(rail_in(i));
+  }
   return {};
 }
 
@@ -177,8 +167,8 @@ Result<Region> LibfabricEndpoint::add_to_rails(std::byte* base, const Add& add) 
     while (i-- > 0) rail(i).drop_last_memory();
     return memory.status();
   }
-  regions_.push_back(base);
-  return static_cast<Region>(regions_.size()) - 1;
+  outlet_.add_memory(base);
+  return static_cast<Region>(regions_++);
 }
 
 Result<Region> LibfabricEndpoint::add_region(std::byte* base, std::size_t bytes) {
@@ -208,14 +198,14 @@ Result<std::string> LibfabricEndpoint::introduction() {
       .put(traits_.signals)
       .put(static_cast<std::uint32_t>(traits_.rails))
       .put(static_cast<std::uint32_t>(traits_.window))
-      .put(static_cast<std::uint32_t>(regions_.size()));
+      .put(static_cast<std::uint32_t>(regions_));
   for (std::size_t number = 0; number < rails(); ++number) {
     const Rail& rail = rail_in(number);
     const Result<std::string> name = rail.name();
     if (!name.ok()) return name.status();
-    writer.put_string(*name).put(rail.remote(kDeskMemory));
-    for (std::size_t i = 0; i < regions_.size(); ++i) {
-      writer.put(rail.remote(memory_of(static_cast<Region>(i))));
+    writer.put_string(*name).put(rail.remote(Outlet::kDeskMemory));
+    for (std::size_t i = 0; i < regions_; ++i) {
+      writer.put(rail.remote(Outlet::memory_of(static_cast<Region>(i))));
     }
   }
   return writer.take();
@@ -243,10 +233,10 @@ Status LibfabricEndpoint::connect(int peer, std::string_view introduction) {
                                               text(traits_), peer, text(theirs))};
   }
   const auto regions = reader.get<std::uint32_t>();
-  std::vector<Path> paths;
+  std::vector<Outlet::Path> paths;
   for (std::size_t i = 0; i < rails() && reader.ok(); ++i) {
     const std::string name = reader.get_string();
-    Path path;
+    Outlet::Path path;
     path.desk = reader.get<RemoteMemory>();
     for (std::uint32_t region = 0; region < regions && reader.ok(); ++region) {
       path.regions.push_back(reader.get<RemoteMemory>());
@@ -272,39 +262,8 @@ Status LibfabricEndpoint::connect(int peer, std::string_view introduction) {
                         "too long",
                         peer, introduction.size())};
   }
-  of(peer).paths = std::move(paths);
+  outlet_.connect(peer, std::move(paths));
   return {};
-}
-
-LibfabricEndpoint::Post* LibfabricEndpoint::new_post(Post::Kind kind, int peer) {
-  if (free_posts_.empty()) {
-    // As many as are under way at once; posts to peers that fell silent never come back.
-    posts_.emplace_back();
-    free_posts_.push_back(&posts_.back());
-  }
-  Post* const post = free_posts_.back();
-  free_posts_.pop_back();
-  post->kind = kind;
-  post->peer = peer;
-  return post;
-}
-
-Posted LibfabricEndpoint::write(Rail::Write& write, std::size_t rail_number, Post* post) {
-  write.peer = of(post->peer).paths[rail_number].address;
-  write.context = &post->context;
-  const long error = rail(rail_number).write(write);
-  if (error == 0) return Posted::yes;
-  release(post);
-  if (error == -FI_EAGAIN) {
-    refused_ = true;
-    return Posted::busy;
-  }
-  lose(post->peer, error);
-  return Posted::gone;
-}
-
-bool LibfabricEndpoint::may_put(int peer) {
-  return of(peer).posted - inlet_.taken(peer) < static_cast<std::uint64_t>(traits_.window);
 }
 
 Posted LibfabricEndpoint::put(const Chunk& chunk) {
@@ -312,165 +271,26 @@ Posted LibfabricEndpoint::put(const Chunk& chunk) {
   if (receiver_) receiver_->stir();  // Where something goes, something comes.
   Peer& peer = of(chunk.peer);
   if (peer.gone) return Posted::gone;
-  const std::size_t rail_number = peer.next_path;
-  Path& path = peer.paths[rail_number];
-  if (!may_put(chunk.peer) || !path.signals.empty()) return Posted::busy;
-
-  if (chunk.bytes == 0 && in_words()) {
-    ready_.push_back({Event::Kind::sent, chunk.peer, 0, chunk.context});
-    signal(chunk.peer, rail_number, chunk.immediate);
-  } else {
-    Post* const post = new_post(Post::Kind::chunk, chunk.peer);
-    post->immediate = chunk.immediate;
-    post->user = chunk.context;
-    Rail::Write write;
-    write.bytes = chunk.bytes;
-    write.flags = in_words() ? 0 : FI_REMOTE_CQ_DATA;
-    if (traits_.signals == SignalMode::serial) write.flags = FI_DELIVERY_COMPLETE;
-    write.data = chunk.immediate;
-    RemoteMemory to = path.desk;  // For no bytes any memory will do.
-    write.memory = kDeskMemory;
-    write.from = desk_.base();
-    if (chunk.bytes > 0) {
-      to = path.regions[static_cast<std::size_t>(chunk.to)];
-      to.base += chunk.to_offset;
-      write.memory = memory_of(chunk.from);
-      write.from = regions_[static_cast<std::size_t>(chunk.from)] + chunk.from_offset;
-    }
-    write.to = to.base;
-    write.key = to.key;
-    const Posted posted = this->write(write, rail_number, post);
-    if (posted != Posted::yes) return posted;
-    // Behind the chunk on the same endpoint, which keeps the order of writes.
-    if (traits_.signals == SignalMode::ordered) signal(chunk.peer, rail_number, chunk.immediate);
-  }
+  const std::uint64_t under_way = peer.posted - inlet_.taken(chunk.peer);
+  if (under_way >= static_cast<std::uint64_t>(traits_.window)) return Posted::busy;
+  if (const Posted posted = outlet_.put(chunk); posted != Posted::yes) return posted;
   ++peer.posted;
   peer.bytes += chunk.bytes;
-  peer.next_path = (rail_number + 1) % peer.paths.size();
   return Posted::yes;
 }
 
-// Whether the provider took it.
-bool LibfabricEndpoint::write_word(Post::Kind kind, int peer, std::size_t rail_number,
-                                   std::size_t own, std::size_t remote, std::uint64_t word) {
-  const Path& path = of(peer).paths[rail_number];
-  Rail::Write write;
-  write.memory = kDeskMemory;
-  write.from = desk_.keep(own, word);
-  write.bytes = sizeof(word);
-  write.to = path.desk.base + Desk::offset(remote);
-  write.key = path.desk.key;
-  write.flags = kind == Post::Kind::tell ? tell_flags_ : 0;
-  return this->write(write, rail_number, new_post(kind, peer)) == Posted::yes;
-}
-
-void LibfabricEndpoint::signal(int peer, std::size_t rail_number, std::uint32_t immediate) {
-  of(peer).paths[rail_number].signals.push_back(immediate);
-  flush(peer);
-}
-
-void LibfabricEndpoint::flush(int peer) {
-  for (std::size_t i = 0; i < rails(); ++i) {
-    Path& path = of(peer).paths[i];
-    while (!path.signals.empty()) {
-      const std::uint64_t number = path.signalled + 1;
-      const int rail_number = static_cast<int>(i);
-      if (!write_word(Post::Kind::signal, peer, i, desk_.signal(rail_number, peer, number),
-                      desk_.signal(rail_number, rank_, number),
-                      Desk::word(number, path.signals.front()))) {
-        return note_due(peer);  // If the peer is lost, there is nothing left to flush.
-      }
-      path.signalled = number;
-      path.signals.pop_front();
-    }
-  }
-}
-
-void LibfabricEndpoint::tell_taken(int peer) {
-  Peer& known = of(peer);
-  const std::uint64_t tell_after = static_cast<std::uint64_t>(traits_.window) / kTellsPerWindow;
-  if (known.gone || known.telling || known.taken - known.told < tell_after) return;
-  const std::uint64_t taken = known.taken;
-  if (!write_word(Post::Kind::tell, peer, 0, desk_.taken(peer), desk_.taken(rank_), taken)) {
-    return note_due(peer);
-  }
-  known.told = taken;
-  known.telling = true;
-}
-
-void LibfabricEndpoint::note_due(int peer) {
-  if (of(peer).due || of(peer).gone) return;
-  of(peer).due = true;
-  due_.push_back(peer);
-}
-
-void LibfabricEndpoint::took(int peer, int chunks) {
-  of(peer).taken += static_cast<std::uint64_t>(chunks);
-  tell_taken(peer);
-}
-
 void LibfabricEndpoint::abandon(int peer) {
-  Peer& abandoned = of(peer);
-  abandoned.gone = true;
-  for (Path& path : abandoned.paths) path.signals.clear();
-}
-
-void LibfabricEndpoint::lose(int peer, long error) {
-  if (of(peer).gone) return;
-  base::log_warn("rank {}: {}", rank_,
-                 library_.failure(fmt::format("rank {} cannot be reached", peer), error).message());
-  abandon(peer);
-  ready_.push_back({Event::Kind::lost, peer, 0, 0});
+  of(peer).gone = true;
+  outlet_.abandon(peer);
 }
 
 std::size_t LibfabricEndpoint::poll(std::span<Event> events) {
   begin();
-  for (std::size_t left = due_.size(); left > 0; --left) {
-    const int peer = due_.front();
-    due_.erase(due_.begin());
-    of(peer).due = false;
-    if (of(peer).gone) continue;
-    flush(peer);
-    tell_taken(peer);
-  }
-  std::size_t count = 0;
-  for (; count < events.size() && !ready_.empty(); ready_.pop_front()) {
-    events[count++] = ready_.front();
-  }
-  ++turn_;
-  const std::int64_t now_ns = base::now_ns();
-  if (posts_.size() > free_posts_.size() || refused_ || now_ns > sent_polled_ns_ + kQuietNs) {
-    refused_ = refused_ && count == events.size();
-    sent_polled_ns_ = now_ns;
-    for (std::size_t i = 0; i < rails(); ++i) {
-      count += poll_sent((turn_ + i) % rails(), events.subspan(count));
-    }
+  const std::size_t count = outlet_.poll(events);
+  for (const Event& event : events.first(count)) {
+    if (event.kind == Event::Kind::lost) of(event.peer).gone = true;
   }
   return count + poll_arrived(events.subspan(count));
-}
-
-std::size_t LibfabricEndpoint::poll_sent(std::size_t rail_number, std::span<Event> events) {
-  if (events.empty()) return 0;
-  std::array<fi_cq_data_entry, 16> entries;
-  fid_cq* const queue = rail(rail_number).sent();
-  const ssize_t found = fi_cq_read(queue, entries.data(), std::min(events.size(), entries.size()));
-  if (found == -FI_EAVAIL) take_errors(queue);
-  std::size_t count = 0;
-  for (ssize_t i = 0; i < found; ++i) {
-    const fi_cq_data_entry& entry = entries[static_cast<std::size_t>(i)];
-    auto* const post = static_cast<Post*>(entry.op_context);
-    if (post == nullptr) continue;
-    if (post->kind == Post::Kind::tell) {
-      of(post->peer).telling = false;
-      note_due(post->peer);  // More may have been taken meanwhile.
-    } else if (post->kind == Post::Kind::chunk && !of(post->peer).gone) {
-      // Delivered: now its signal may go.
-      if (traits_.signals == SignalMode::serial) signal(post->peer, rail_number, post->immediate);
-      events[count++] = {Event::Kind::sent, post->peer, 0, post->user};
-    }
-    release(post);
-  }
-  return count;
 }
 
 std::size_t LibfabricEndpoint::poll_arrived(std::span<Event> events) {
@@ -481,23 +301,6 @@ std::size_t LibfabricEndpoint::poll_arrived(std::span<Event> events) {
     events[i] = {Event::Kind::arrived, -1, immediates[i], 0};
   }
   return count;
-}
-
-// A peer's death fails all that was on its way to it: hundreds of entries, which healthy peers'
-// completions lie behind.
-void LibfabricEndpoint::take_errors(fid_cq* queue) {
-  for (int i = 0; i < kErrorsAtOnce; ++i) {
-    fi_cq_err_entry error{};
-    if (fi_cq_readerr(queue, &error, 0) <= 0) return;
-    if (error.op_context == nullptr) {
-      base::log_debug("rank {}: libfabric: {} ({})", rank_, library_.strerror(error.err),
-                      error.err);
-      continue;
-    }
-    auto* const post = static_cast<Post*>(error.op_context);
-    lose(post->peer, error.err);
-    release(post);
-  }
 }
 
 void LibfabricEndpoint::idle(std::chrono::nanoseconds at_most) {
