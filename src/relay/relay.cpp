@@ -18,6 +18,7 @@
 #include "base/environment.hpp"
 #include "base/log.hpp"
 #include "base/own_process.hpp"
+#include "base/processor_quota.hpp"
 #include "bootstrap/host_identity.hpp"
 #include "numeric/float_environment.hpp"
 #include "protocol/host_access.hpp"
@@ -80,25 +81,34 @@ Status check_layout(const window::RelayLayout& layout, std::uint64_t longest, st
 Result<int> processors_of_rank(Group& group, base::Deadline deadline) {
   constexpr std::size_t kName = 64;
   const Result<bootstrap::HostIdentity> host = bootstrap::this_host();
+  const auto quota = base::processor_quota();
   cpu_set_t own;
   if (::sched_getaffinity(0, sizeof(own), &own) != 0) CPU_ZERO(&own);  // There are too many.
-  std::string mine = host.ok() ? host->machine : "";
-  mine.resize(kName);
+  const auto text = [](std::string name) {
+    name.resize(kName);
+    return name;
+  };
+  const std::string machine = text(host.ok() ? host->machine : "");
+  const std::string limited = text(quota ? quota->group : "");
+  std::string mine = machine + limited;
   mine.append(reinterpret_cast<const char*>(&own), sizeof(own));
   const auto all = group.all_gather(mine, deadline);
   if (!all.ok()) return all.status();
   std::array<int, CPU_SETSIZE> sharers{};  // Of each processor of this machine.
+  int limited_sharers = 0;                 // Of the quota.
   for (const std::string& theirs : *all) {
-    if (theirs.size() != mine.size() || theirs.compare(0, kName, mine, 0, kName) != 0) continue;
+    if (theirs.size() != mine.size() || !theirs.starts_with(machine)) continue;
     cpu_set_t set;
-    std::memcpy(&set, theirs.data() + kName, sizeof(set));
+    std::memcpy(&set, theirs.data() + 2 * kName, sizeof(set));
     for (std::size_t i = 0; i < sharers.size(); ++i) sharers[i] += CPU_ISSET(i, &set) ? 1 : 0;
+    if (theirs.compare(kName, kName, limited) == 0) ++limited_sharers;
   }
-  double processors = 0.01;  // What thirds lack of a whole.
+  double processors = 0;
   for (std::size_t i = 0; i < sharers.size(); ++i) {
     if (CPU_ISSET(i, &own)) processors += 1.0 / sharers[i];
   }
-  return static_cast<int>(processors);
+  if (quota) processors = std::min(processors, quota->processors / limited_sharers);
+  return static_cast<int>(processors + 0.01);  // What thirds lack of a whole.
 }
 
 std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
@@ -296,9 +306,8 @@ void Relay::Thread::serve() {
 }
 
 void Relay::Thread::serve(Progress& progress) {
-  const unsigned threads = 2 * static_cast<unsigned>(site.neighbours().size());
-  const std::int64_t eager_ns =
-      std::thread::hardware_concurrency() >= threads ? kEagerAloneNs : kEagerNs;
+  const int threads = 2 * static_cast<int>(site.neighbours().size());
+  const std::int64_t eager_ns = base::usable_processors() >= threads ? kEagerAloneNs : kEagerNs;
   // Who has a processor for each thread keeps it: to yield it is a call to the system between two looks.
   const bool yields = processors < transport::LibfabricSettings::kReceiverProcessors;
   std::int64_t busy_ns = base::now_ns();  // When something came, or went, last.

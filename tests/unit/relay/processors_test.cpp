@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 
+#include "base/processor_quota.hpp"
 #include "bootstrap/thread_group.hpp"
 #include "relay/relay.hpp"
 #include "unit/bootstrap/ranks.hpp"
@@ -17,6 +19,11 @@ TEST(ProcessorsOfRank, AreItsPartOfThoseThatItMayUse) {
   cpu_set_t usable;
   ASSERT_EQ(sched_getaffinity(0, sizeof(usable), &usable), 0);
   const int all = CPU_COUNT(&usable);
+  const auto quota = base::processor_quota();
+  const auto within_quota = [&](int processors, int ranks) {
+    return quota ? std::min(processors, static_cast<int>(quota->processors / ranks + 0.01))
+                 : processors;
+  };
   for (const int ranks : {1, 2, 3}) {
     auto groups = bootstrap::ThreadGroup::create_all(ranks);
     testing::for_each_rank(ranks, [&](int rank) {
@@ -24,7 +31,7 @@ TEST(ProcessorsOfRank, AreItsPartOfThoseThatItMayUse) {
       const auto deadline = base::Deadline::after(std::chrono::seconds(60));
       const Result<int> free = processors_of_rank(group, deadline);
       ASSERT_TRUE(free.ok()) << free.status().to_string();
-      EXPECT_EQ(*free, all / ranks);
+      EXPECT_EQ(*free, within_quota(all / ranks, ranks));
 
       // The thread of rank 0 on the first one, those of the others on the rest, if there is any.
       cpu_set_t set;
@@ -39,9 +46,9 @@ TEST(ProcessorsOfRank, AreItsPartOfThoseThatItMayUse) {
       const Result<int> bound = processors_of_rank(group, deadline);
       ASSERT_TRUE(bound.ok()) << bound.status().to_string();
       if (all == 1) {
-        EXPECT_EQ(*bound, 1 / ranks);
+        EXPECT_EQ(*bound, within_quota(1 / ranks, ranks));
       } else {
-        EXPECT_EQ(*bound, rank == 0 ? 1 : (all - 1) / (ranks - 1));
+        EXPECT_EQ(*bound, within_quota(rank == 0 ? 1 : (all - 1) / (ranks - 1), ranks));
       }
     });
   }
