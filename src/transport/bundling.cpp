@@ -78,10 +78,12 @@ Result<std::unique_ptr<Endpoint>> BundlingEndpoint::over(std::unique_ptr<Endpoin
 BundlingEndpoint::BundlingEndpoint(std::unique_ptr<Endpoint> below, int rank, int ranks,
                                    const BundlingSettings& settings)
     : below_(std::move(below)),
+      traits_(below_->traits()),
       rank_(rank),
       ranks_(ranks),
       settings_(settings),
       peers_(static_cast<std::size_t>(ranks)) {
+  traits_.pieces_max = 1;  // The others are its own.
   // Not touched before it is used.
   memory_.reset(new std::byte[departure_place(ranks, 0)]);
 }
@@ -153,18 +155,45 @@ Posted BundlingEndpoint::put_alone(Chunk chunk) {
   return posted;
 }
 
+// The processor, which would copy it, may not touch a GPU's memory.
+bool BundlingEndpoint::of_hosts(const Chunk& chunk) noexcept {
+  return chunk.bytes == 0 || (regions_[static_cast<std::size_t>(chunk.from)].base != nullptr &&
+                              (of(chunk.peer).device_regions >> chunk.to & 1U) == 0);
+}
+
 bool BundlingEndpoint::travels_alone(const Chunk& chunk) noexcept {
-  if (settings_.chunk_bytes_max == 0 || chunk.bytes > settings_.chunk_bytes_max ||
-      sizeof(Header) + sizeof(Entry) + padded(chunk.bytes) > kBundleBytes) {
-    return true;
-  }
-  // The processor, which would copy it, may not touch a GPU's memory.
-  return chunk.bytes > 0 && (regions_[static_cast<std::size_t>(chunk.from)].base == nullptr ||
-                             (of(chunk.peer).device_regions >> chunk.to & 1U) != 0);
+  return settings_.chunk_bytes_max == 0 || chunk.bytes > settings_.chunk_bytes_max ||
+         sizeof(Header) + sizeof(Entry) + padded(chunk.bytes) > kBundleBytes || !of_hosts(chunk);
+}
+
+// What is too long for a bundle, only where it finds one.
+bool BundlingEndpoint::goes_along(const Chunk& chunk) noexcept {
+  return settings_.chunk_bytes_max != 0 && below_->traits().pieces_max > 1 &&
+         chunk.bytes > settings_.copied_bytes_max && of_hosts(chunk) &&
+         kBundleBytes + chunk.bytes <= below_->traits().put_bytes_max &&
+         (chunk.bytes <= settings_.chunk_bytes_max || of(chunk.peer).filled != 0);
+}
+
+Posted BundlingEndpoint::put_along(const Chunk& chunk) {
+  std::byte* const at = room(chunk.peer, sizeof(Entry), chunk.bytes);
+  Peer& peer = of(chunk.peer);
+  if (at == nullptr) return peer.gone ? Posted::gone : Posted::busy;
+  const Entry entry{0, 0, chunk.immediate, 0, {}};
+  std::memcpy(at, &entry, sizeof(entry));
+  peer.along.push_back(
+      {chunk.from + 1, chunk.from_offset, chunk.to + 1, chunk.to_offset, chunk.bytes});
+  peer.contexts[peer.put % kBundles].push_back(chunk.context);
+  peer.along_bytes += chunk.bytes;
+  peer.only_immediates = false;
+  peer.bytes += chunk.bytes;
+  // It may go as well as not: whoever comes next would only wait for it.
+  if (chunk.bytes > settings_.chunk_bytes_max) (void)flush(chunk.peer);
+  return Posted::yes;
 }
 
 Posted BundlingEndpoint::put(const Chunk& chunk) {
   if (of(chunk.peer).gone) return Posted::gone;
+  if (goes_along(chunk)) return put_along(chunk);
   if (travels_alone(chunk)) return put_alone(chunk);
   const std::size_t needed = sizeof(Entry) + padded(chunk.bytes);
   std::byte* const at = room(chunk.peer, needed);
@@ -183,9 +212,13 @@ Posted BundlingEndpoint::put(const Chunk& chunk) {
   return Posted::yes;
 }
 
-std::byte* BundlingEndpoint::room(int target, std::size_t bytes) {
+std::byte* BundlingEndpoint::room(int target, std::size_t bytes, std::size_t along) {
   Peer& peer = of(target);
-  if (peer.filled + bytes > kBundleBytes && flush(target) != Posted::yes) return nullptr;
+  const Traits& below = below_->traits();
+  const bool full = peer.filled + bytes > kBundleBytes ||
+                    (along > 0 && (1 + peer.along.size() == below.pieces_max ||
+                                   kBundleBytes + peer.along_bytes + along > below.put_bytes_max));
+  if (full && flush(target) != Posted::yes) return nullptr;
   const auto place = static_cast<int>(peer.put % kBundles);
   if (peer.filled == 0) {
     if (peer.put - peer.emptied_there == kBundles || peer.unsent[static_cast<std::size_t>(place)]) {
@@ -215,12 +248,14 @@ Posted BundlingEndpoint::flush(int target) {
   bundle.bytes = static_cast<std::uint32_t>(peer.filled);
   bundle.immediate = immediate_of(rank_, place);
   bundle.context = context_of(static_cast<std::uint64_t>(place));
+  bundle.with = peer.along;
   const Header header{peer.put, peer.emptied, peer.entries, 0};
   std::memcpy(memory_.get() + bundle.from_offset, &header, sizeof(header));
   const Posted posted = below_->put(bundle);
   if (posted == Posted::gone) lose(target);
   if (posted != Posted::yes) return posted;
-  peer.filled = 0;
+  peer.filled = peer.along_bytes = 0;
+  peer.along.clear();
   peer.unsent[static_cast<std::size_t>(place)] = true;
   ++peer.put;
   peer.told = peer.emptied;
@@ -278,7 +313,7 @@ void BundlingEndpoint::take(const Event& event) {
     case Event::Kind::sent:
       if ((event.context & kOwnContextMask) == kOwnContext) {
         const std::uint64_t place = event.context & kNoPlace;
-        if (place != kNoPlace) of(event.peer).unsent[place] = false;
+        if (place != kNoPlace) took_away(event.peer, place);
         return;
       }
       break;
@@ -299,6 +334,16 @@ void BundlingEndpoint::take(const Event& event) {
     }
   }
   ready_.push_back(event);
+}
+
+// What was in this place has left.
+void BundlingEndpoint::took_away(int target, std::size_t place) {
+  Peer& peer = of(target);
+  peer.unsent[place] = false;
+  for (const std::uint64_t context : peer.contexts[place]) {
+    ready_.push_back({Event::Kind::sent, target, 0, context});
+  }
+  peer.contexts[place].clear();
 }
 
 void BundlingEndpoint::empty(int source, int place) {
@@ -357,8 +402,11 @@ void BundlingEndpoint::took(int peer, int chunks) {
 
 // No event tells of its chunks any more.
 void BundlingEndpoint::lose(int peer) {
-  of(peer).gone = true;
-  of(peer).filled = 0;
+  Peer& lost = of(peer);
+  lost.gone = true;
+  lost.filled = lost.along_bytes = 0;
+  lost.along.clear();
+  for (auto& contexts : lost.contexts) contexts.clear();
   std::erase_if(ready_, [&](const Event& event) {
     return event.kind == Event::Kind::sent && event.peer == peer;
   });

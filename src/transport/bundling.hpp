@@ -18,6 +18,8 @@ namespace sluice::transport {
 struct BundlingSettings {
   /// Chunks of up to so many bytes travel together; 0: none do, but what a peer bundles is taken.
   std::uint32_t chunk_bytes_max = 16000;
+  /// Of them, those of more are not copied, where the network takes chunks of several pieces.
+  std::uint32_t copied_bytes_max = 2000;
   /// Chunks without bytes wait for company for so long.
   std::chrono::nanoseconds patience = std::chrono::microseconds(8);
 };
@@ -25,6 +27,10 @@ struct BundlingSettings {
 /// What is put to one peer between two polls travels as one chunk of the endpoint below, if it is
 /// short: every put costs both sides some 5 us on TCP, however short it is. The receiver copies what
 /// has come to where it belongs, and tells of it as if it had come by itself.
+///
+/// **Along.** Where the network takes chunks of several pieces, longer ones are not copied: the bundle has an entry for them, and
+/// their bytes are pieces of its chunk, which come with it to where they belong. They are `sent` when the bundle is. A long one that
+/// finds a bundle goes along at once, instead of as a chunk of its own: what was put before it leaves with it.
 ///
 /// **Bundles.** A pair of ranks has kBundles places, each of kBundleBytes, at the receiver, used in turn:
 ///   bundle := header (entry bytes)[n]
@@ -49,7 +55,7 @@ class BundlingEndpoint final : public Endpoint {
   BundlingEndpoint(const BundlingEndpoint&) = delete;
   BundlingEndpoint& operator=(const BundlingEndpoint&) = delete;
 
-  const Traits& traits() const noexcept override { return below_->traits(); }
+  const Traits& traits() const noexcept override { return traits_; }
   Result<Region> add_region(std::byte* base, std::size_t bytes) override;
   Result<Region> add_device_region(const DeviceRegion& region) override;
   /// What is told of this rank besides the endpoint below's own introduction.
@@ -90,6 +96,10 @@ class BundlingEndpoint final : public Endpoint {
     std::uint32_t put = 0;         // Bundles, and how many the peer has emptied.
     std::uint32_t emptied_there = 0;
     std::array<bool, kBundles> unsent{};  // Places here that the endpoint below may read.
+    // What goes along with the bundle that is being filled; contexts of that, by place.
+    std::vector<Piece> along;
+    std::size_t along_bytes = 0;
+    std::array<std::vector<std::uint64_t>, kBundles> contexts;
     // Of the peer's bundles: how many were emptied here, which after them, and what it was told.
     std::uint32_t emptied = 0;
     std::array<bool, kBundles> emptied_early{};
@@ -104,23 +114,28 @@ class BundlingEndpoint final : public Endpoint {
                    const BundlingSettings& settings);
 
   Peer& of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
+  bool of_hosts(const Chunk& chunk) noexcept;
   bool travels_alone(const Chunk& chunk) noexcept;
+  bool goes_along(const Chunk& chunk) noexcept;
+  Posted put_along(const Chunk& chunk);
   /// In this rank's region: where bundles of a peer arrive, and where those for it are made.
   static std::size_t arrival_place(int source, int place) noexcept;
   std::size_t departure_place(int target, int place) const noexcept;
   Posted put_alone(Chunk chunk);
   Posted flush(int target);
-  /// Room for an entry in the bundle that is being filled; null: there is none now.
-  std::byte* room(int target, std::size_t bytes);
+  /// Room for an entry in the bundle that is being filled, and for so many bytes along; null: there is none now.
+  std::byte* room(int target, std::size_t bytes, std::size_t along = 0);
   void flush_all();
   void tell_emptied(int source);
   void take(const Event& event);
+  void took_away(int target, std::size_t place);
   void empty(int source, int place);
   void take_count(int source, std::uint32_t count) noexcept;
   void lose(int peer);
 
   std::unique_ptr<std::byte[]> memory_;  // Outlives the endpoint below.
   std::unique_ptr<Endpoint> below_;
+  Traits traits_;
   const int rank_;
   const int ranks_;
   const BundlingSettings settings_;

@@ -24,6 +24,7 @@ class MemoryFabric::Network {
     traits_.put_bytes_max = adversity.put_bytes_max;
     traits_.window = adversity.window;
     traits_.device_memory = adversity.device_memory;
+    traits_.pieces_max = adversity.pieces_max;
   }
 
   const Traits& traits() const noexcept { return traits_; }
@@ -40,10 +41,16 @@ class MemoryFabric::Network {
     if (toward.gone) return Posted::gone;
     if (toward.untaken >= adversity_.window || happens(adversity_.refusal)) return Posted::busy;
     ++toward.untaken;
-    toward.bytes += chunk.bytes;
     auto flight = std::make_shared<Flight>();
     flight->source = rank;
     flight->chunk = chunk;
+    if (chunk.bytes > 0) {
+      flight->pieces.push_back(
+          {chunk.from, chunk.from_offset, chunk.to, chunk.to_offset, chunk.bytes});
+    }
+    flight->pieces.insert(flight->pieces.end(), chunk.with.begin(), chunk.with.end());
+    flight->chunk.with = {};
+    for (const Piece& piece : flight->pieces) toward.bytes += piece.bytes;
     if (!happens(adversity_.late_read)) read(*flight);
     of(rank).unsent.push_back(flight);
     if (!of(chunk.peer).cut_off && !of(rank).cut_off) {
@@ -130,7 +137,8 @@ class MemoryFabric::Network {
   struct Flight {
     int source = -1;
     Chunk chunk;
-    std::optional<std::vector<std::byte>> bytes;  // Once they were read.
+    std::vector<Piece> pieces;
+    std::optional<std::vector<std::byte>> bytes;  // Of all pieces, once they were read.
   };
   /// What one rank knows of a peer.
   struct Toward {
@@ -170,10 +178,15 @@ class MemoryFabric::Network {
 
   void read(Flight& flight) {
     if (flight.bytes) return;
-    flight.bytes.emplace(flight.chunk.bytes);
-    if (flight.chunk.bytes == 0) return;
-    const DeviceRegion& region = memory(flight.source, flight.chunk.from);
-    copy(region, flight.bytes->data(), region.base + flight.chunk.from_offset, flight.chunk.bytes);
+    std::size_t all = 0;
+    for (const Piece& piece : flight.pieces) all += piece.bytes;
+    flight.bytes.emplace(all);
+    std::byte* to = flight.bytes->data();
+    for (const Piece& piece : flight.pieces) {
+      const DeviceRegion& region = memory(flight.source, piece.from);
+      copy(region, to, region.base + piece.from_offset, piece.bytes);
+      to += piece.bytes;
+    }
   }
 
   bool try_read(Flight& flight) noexcept {
@@ -210,10 +223,11 @@ class MemoryFabric::Network {
     } else if (which < kinds[0] + kinds[1]) {
       const auto flight = pick(own.on_the_way);
       read(*flight);
-      if (flight->chunk.bytes > 0) {
-        const DeviceRegion& region = memory(rank, flight->chunk.to);
-        copy(region, region.base + flight->chunk.to_offset, flight->bytes->data(),
-             flight->chunk.bytes);
+      const std::byte* from = flight->bytes->data();
+      for (const Piece& piece : flight->pieces) {
+        const DeviceRegion& region = memory(rank, piece.to);
+        copy(region, region.base + piece.to_offset, from, piece.bytes);
+        from += piece.bytes;
       }
       event = {Event::Kind::arrived, -1, flight->chunk.immediate, 0};
     } else {

@@ -18,6 +18,7 @@ struct Adversity {
       512;  ///< A chunk's memory is read when it arrives or is said to be sent, not before.
   int window = 64;
   std::size_t put_bytes_max = std::size_t{1} << 20;
+  std::size_t pieces_max = 1;
   bool device_memory = false;  ///< Takes memory of GPUs: what a provider does that reaches it.
 };
 

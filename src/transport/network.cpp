@@ -197,6 +197,7 @@ Result<std::shared_ptr<Network>> network_of(const Environment& environment) {
     }
     // Both have to be tested: what comes one by one, and what comes together.
     if (adversity.seed % 2 == 1) bundling.chunk_bytes_max = 0;
+    adversity.pieces_max = 1 + adversity.seed / 2 % 4;
     network = memory_network(adversity);
   } else {
     Result<LibfabricSettings> settings = read_libfabric(environment);

@@ -34,6 +34,8 @@ struct Traits {
   int window = 0;
   /// Whether add_device_region() may succeed.
   bool device_memory = false;
+  /// Of which one chunk may consist: itself, and the rest in Chunk::with.
+  std::size_t pieces_max = 1;
 };
 
 /// Memory of a GPU that the network reads and writes by itself.
@@ -55,6 +57,15 @@ struct DeviceRegion {
 /// host's at another.
 using Region = int;
 
+/// A piece of this rank's memory, for a place in a peer's, that goes with a chunk.
+struct Piece {
+  Region from = -1;
+  std::uint64_t from_offset = 0;
+  Region to = -1;  ///< Of the peer's.
+  std::uint64_t to_offset = 0;
+  std::uint32_t bytes = 0;  ///< Not 0.
+};
+
 /// A piece of this rank's memory, for a place in a peer's. With no bytes: the immediate alone.
 struct Chunk {
   int peer = -1;
@@ -62,9 +73,11 @@ struct Chunk {
   std::uint64_t from_offset = 0;
   Region to = -1;  ///< Of the peer's.
   std::uint64_t to_offset = 0;
-  std::uint32_t bytes = 0;  ///< At most Traits::put_bytes_max.
+  std::uint32_t bytes = 0;  ///< At most Traits::put_bytes_max, with those of all pieces.
   std::uint32_t immediate = 0;
   std::uint64_t context = 0;  ///< Comes back with the chunk's `sent` event.
+  /// There before the immediate, too; the chunk has bytes then. Read by put() alone: the span, not what lies there.
+  std::span<const Piece> with = {};
 };
 
 enum class Posted : std::uint8_t {

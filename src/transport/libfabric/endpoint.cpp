@@ -30,6 +30,12 @@ constexpr std::size_t kNoArrivals = 16;
 // A provider's own descriptor would wake us in time, but 1.17's `net` has one that is always ready.
 constexpr std::chrono::nanoseconds kNap{100'000};
 
+// Those of which it is known that an immediate comes after all pieces, as they follow each other on a connection.
+bool takes_pieces(const fi_info& info) noexcept {
+  const std::string_view name = info.fabric_attr->prov_name;
+  return name == "net" || name == "tcp";
+}
+
 bool moved_by_processor(const fi_info& info) noexcept {
   return std::string_view(info.fabric_attr->prov_name).starts_with("tcp") ||
          std::string_view(info.fabric_attr->prov_name) == "net";
@@ -103,6 +109,9 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open_on(const Library& libr
   traits.rails = settings.rails;
   traits.window = settings.window;
   traits.put_bytes_max = std::min({info.ep_attr->max_msg_size, kPutBytesMax});
+  if (traits.signals == SignalMode::immediate && takes_pieces(info)) {
+    traits.pieces_max = Rail::pieces_max(info);
+  }
   if (traits.signals == SignalMode::ordered) {
     // In order are those below it.
     traits.put_bytes_max = std::min(traits.put_bytes_max, info.ep_attr->max_order_waw_size - 1);
@@ -276,6 +285,7 @@ Posted LibfabricEndpoint::put(const Chunk& chunk) {
   if (const Posted posted = outlet_.put(chunk); posted != Posted::yes) return posted;
   ++peer.posted;
   peer.bytes += chunk.bytes;
+  for (const Piece& piece : chunk.with) peer.bytes += piece.bytes;
   return Posted::yes;
 }
 

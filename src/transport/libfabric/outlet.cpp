@@ -49,6 +49,13 @@ Posted Outlet::write(Rail::Write& write, std::size_t rail, Post* post) {
   return Posted::gone;
 }
 
+Rail::Piece Outlet::piece_of(const Path& path, const Piece& piece) const noexcept {
+  const RemoteMemory& to = path.regions[static_cast<std::size_t>(piece.to)];
+  return {memory_of(piece.from),
+          memories_[static_cast<std::size_t>(piece.from)] + piece.from_offset, piece.bytes,
+          to.base + piece.to_offset, to.key};
+}
+
 Posted Outlet::put(const Chunk& chunk) {
   Peer& peer = of(chunk.peer);
   if (peer.gone) return Posted::gone;
@@ -64,21 +71,16 @@ Posted Outlet::put(const Chunk& chunk) {
     post->immediate = chunk.immediate;
     post->user = chunk.context;
     Rail::Write write;
-    write.bytes = chunk.bytes;
     write.flags = in_words() ? 0 : FI_REMOTE_CQ_DATA;
     if (signals_ == SignalMode::serial) write.flags = FI_DELIVERY_COMPLETE;
     write.data = chunk.immediate;
-    RemoteMemory to = path.desk;  // For no bytes any memory will do.
-    write.memory = kDeskMemory;
-    write.from = desk_.base();
+    // For no bytes any memory will do.
+    write.pieces[0] = {kDeskMemory, desk_.base(), 0, path.desk.base, path.desk.key};
     if (chunk.bytes > 0) {
-      to = path.regions[static_cast<std::size_t>(chunk.to)];
-      to.base += chunk.to_offset;
-      write.memory = memory_of(chunk.from);
-      write.from = memories_[static_cast<std::size_t>(chunk.from)] + chunk.from_offset;
+      write.pieces[0] =
+          piece_of(path, {chunk.from, chunk.from_offset, chunk.to, chunk.to_offset, chunk.bytes});
     }
-    write.to = to.base;
-    write.key = to.key;
+    for (const Piece& piece : chunk.with) write.pieces[write.count++] = piece_of(path, piece);
     const Posted posted = this->write(write, rail, post);
     if (posted != Posted::yes) return posted;
     // Behind the chunk on the same endpoint, which keeps the order of writes.
@@ -93,11 +95,8 @@ bool Outlet::write_word(Post::Kind kind, int peer, std::size_t rail, std::size_t
                         std::size_t remote, std::uint64_t word) {
   const Path& path = of(peer).paths[rail];
   Rail::Write write;
-  write.memory = kDeskMemory;
-  write.from = desk_.keep(own, word);
-  write.bytes = sizeof(word);
-  write.to = path.desk.base + Desk::offset(remote);
-  write.key = path.desk.key;
+  write.pieces[0] = {kDeskMemory, desk_.keep(own, word), sizeof(word),
+                     path.desk.base + Desk::offset(remote), path.desk.key};
   write.flags = kind == Post::Kind::tell ? tell_flags_ : 0;
   return this->write(write, rail, new_post(kind, peer)) == Posted::yes;
 }

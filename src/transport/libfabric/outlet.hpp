@@ -83,6 +83,7 @@ class Outlet {
   Peer& of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
   bool in_words() const noexcept { return signals_ != SignalMode::immediate; }
 
+  Rail::Piece piece_of(const Path& path, const Piece& piece) const noexcept;
   Post* new_post(Post::Kind kind, int peer);
   void release(Post* post) { free_posts_.push_back(post); }
   /// Posts it; otherwise releases `post`, and unless the provider is busy the peer is lost.

@@ -185,22 +185,31 @@ Result<fi_addr_t> Rail::insert(std::string_view name) {
   return peer;
 }
 
+std::size_t Rail::pieces_max(const fi_info& info) noexcept {
+  return std::clamp<std::size_t>(std::min(info.tx_attr->iov_limit, info.tx_attr->rma_iov_limit), 1,
+                                 kPiecesMax);
+}
+
 long Rail::write(const Write& write) noexcept {
-  iovec from{};
-  from.iov_base = const_cast<std::byte*>(write.from);
-  from.iov_len = write.bytes;
-  void* description = fi_mr_desc(memories_[static_cast<std::size_t>(write.memory)].region.get());
-  fi_rma_iov to{};
-  to.addr = write.to;
-  to.len = write.bytes;
-  to.key = write.key;
+  std::array<iovec, kPiecesMax> from;
+  std::array<void*, kPiecesMax> descriptions;
+  std::array<fi_rma_iov, kPiecesMax> to;
+  for (std::size_t i = 0; i < write.count; ++i) {
+    const Piece& piece = write.pieces[i];
+    from[i].iov_base = const_cast<std::byte*>(piece.from);
+    from[i].iov_len = piece.bytes;
+    descriptions[i] = fi_mr_desc(memories_[static_cast<std::size_t>(piece.memory)].region.get());
+    to[i].addr = piece.to;
+    to[i].len = piece.bytes;
+    to[i].key = piece.key;
+  }
   fi_msg_rma message{};
-  message.msg_iov = &from;
-  message.desc = &description;
-  message.iov_count = 1;
+  message.msg_iov = from.data();
+  message.desc = descriptions.data();
+  message.iov_count = write.count;
   message.addr = write.peer;
-  message.rma_iov = &to;
-  message.rma_iov_count = 1;
+  message.rma_iov = to.data();
+  message.rma_iov_count = write.count;
   message.context = write.context;
   message.data = write.data;
   return fi_writemsg(endpoint_.get(), &message, write.flags | FI_COMPLETION);

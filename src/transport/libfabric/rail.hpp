@@ -4,6 +4,7 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -49,13 +50,20 @@ class Rail {
   Result<std::string> name() const;
   Result<fi_addr_t> insert(std::string_view name);
 
-  struct Write {
-    fi_addr_t peer = FI_ADDR_UNSPEC;
+  struct Piece {
     int memory = -1;
     const std::byte* from = nullptr;
     std::size_t bytes = 0;
     std::uint64_t to = 0;
     std::uint64_t key = 0;
+  };
+  static constexpr std::size_t kPiecesMax = 4;
+  /// How many one write may have, kPiecesMax at most.
+  static std::size_t pieces_max(const fi_info& info) noexcept;
+  struct Write {
+    fi_addr_t peer = FI_ADDR_UNSPEC;
+    std::array<Piece, kPiecesMax> pieces;
+    std::size_t count = 1;    // Of them.
     std::uint64_t flags = 0;  // FI_REMOTE_CQ_DATA, FI_DELIVERY_COMPLETE
     std::uint64_t data = 0;
     void* context = nullptr;

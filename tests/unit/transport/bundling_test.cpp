@@ -20,6 +20,7 @@ BundlingSettings settings_of(std::uint64_t seed) {
   BundlingSettings settings;
   const std::uint32_t longest[] = {0, 100, 700, 16000};
   settings.chunk_bytes_max = longest[seed % 4];
+  settings.copied_bytes_max = seed % 5 < 3 ? 50 : 2000;
   settings.patience = std::chrono::nanoseconds(seed % 3 == 0 ? 2000 : 0);
   return settings;
 }
@@ -41,6 +42,7 @@ TEST(Bundling, BringsEveryMessageWholeWithManySeeds) {
     Adversity adversity;
     adversity.seed = seed;
     adversity.window = 4 + static_cast<int>(seed % 60);
+    adversity.pieces_max = 1 + seed % 4;
     // Many slots fill all places of a pair in both directions.
     Load load;
     load.slots = seed % 2 == 0 ? 3 : 16;
@@ -56,6 +58,7 @@ TEST(Bundling, TellsOfALostPeerAndTheOthersGoOn) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
       Adversity adversity;
       adversity.seed = seed;
+      adversity.pieces_max = 1 + seed % 4;
       BundlingRound round(3, 30, adversity);
       round.run(static_cast<int>(seed) * 4);
       round.fabric().cut_off(1, told);
@@ -146,7 +149,7 @@ struct Pair {
 };
 
 TEST(Bundling, WhatIsPutBetweenTwoPollsIsOnePut) {
-  Pair pair({16000, std::chrono::nanoseconds(0)});
+  Pair pair({16000, 2000, std::chrono::nanoseconds(0)});
   for (std::uint32_t i = 0; i < 5; ++i) {
     ASSERT_EQ(pair.ends[0]->put(Pair::chunk(i * 3000, 1 + i * 600, i)), Posted::yes);
   }
@@ -170,7 +173,7 @@ bool copy_of_gpu(int /*device*/, std::byte* to, const std::byte* from, std::size
 TEST(Bundling, MemoryOfGpusIsNotTouched) {
   Adversity adversity = Pair::calm();
   adversity.device_memory = true;
-  Pair pair({16000, std::chrono::nanoseconds(0)}, adversity);
+  Pair pair({16000, 2000, std::chrono::nanoseconds(0)}, adversity);
   std::array<std::vector<std::byte>, 2> rows{std::vector<std::byte>(4096, std::byte{5}),
                                              std::vector<std::byte>(4096)};
   for (std::size_t rank = 0; rank < 2; ++rank) {
@@ -210,8 +213,95 @@ TEST(Bundling, MemoryOfGpusIsNotTouched) {
   EXPECT_EQ(std::memcmp(&pair.memory[1][500], &pair.memory[0][500], 200), 0);
 }
 
+Adversity calm_with_pieces(std::size_t most) {
+  Adversity adversity = Pair::calm();
+  adversity.pieces_max = most;
+  return adversity;
+}
+
+// The network reads it when the bundle goes, not put().
+TEST(Bundling, LongerOnesGoAlongUncopied) {
+  Pair pair({16000, 1000, std::chrono::nanoseconds(0)}, calm_with_pieces(3));
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 1000, 0)), Posted::yes);
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 1001, 1)), Posted::yes);
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(4000, 16000, 2)), Posted::yes);
+  EXPECT_EQ(pair.puts, 0);
+  pair.memory[0][0] = pair.memory[0][2000] = std::byte{99};
+  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1, 2}));
+  EXPECT_EQ(pair.puts, 1);
+  EXPECT_EQ(pair.memory[1][0], std::byte{0});  // As it was.
+  EXPECT_EQ(pair.memory[1][2000], std::byte{99});
+  EXPECT_EQ(std::memcmp(&pair.memory[0][1], &pair.memory[1][1], 999), 0);
+  EXPECT_EQ(std::memcmp(&pair.memory[0][2000], &pair.memory[1][2000], 1001), 0);
+  EXPECT_EQ(std::memcmp(&pair.memory[0][4000], &pair.memory[1][4000], 16000), 0);
+  for (const std::size_t untouched : {1000U, 1999U, 3001U, 3999U, 20000U}) {
+    EXPECT_EQ(pair.memory[1][untouched], std::byte{0}) << untouched;
+  }
+  EXPECT_EQ(pair.ends[0]->bytes_put(1), 18001U);
+}
+
+TEST(Bundling, NoMoreGoAlongThanTheNetworkTakes) {
+  for (std::size_t most = 1; most <= 4; ++most) {
+    Pair pair({16000, 1000, std::chrono::nanoseconds(0)}, calm_with_pieces(most));
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      ASSERT_EQ(pair.ends[0]->put(Pair::chunk(i * 2000, 2000, i)), Posted::yes);
+    }
+    EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1, 2}));
+    EXPECT_EQ(std::memcmp(pair.memory[0].data(), pair.memory[1].data(), 6000), 0);
+    const std::array<int, 5> puts = {0, 1, 3, 2, 1};
+    EXPECT_EQ(pair.puts, puts[most]) << most;
+  }
+  // Of bytes: a bundle and one of them are all that is put at once.
+  Adversity narrow = calm_with_pieces(4);
+  narrow.put_bytes_max = BundlingEndpoint::kBundleBytes + 3000;
+  Pair pair({16000, 1000, std::chrono::nanoseconds(0)}, narrow);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(i * 2000, 2000, i)), Posted::yes);
+  }
+  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1, 2}));
+  EXPECT_EQ(pair.puts, 3);
+}
+
+// What is too long for a bundle takes with it what was put before, at once; without that it goes by itself.
+TEST(Bundling, ALongOneTakesABundleAlong) {
+  Pair pair({1000, 500, std::chrono::nanoseconds(0)}, calm_with_pieces(3));
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 0)), Posted::yes);
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(1000, 50'000, 1)), Posted::yes);
+  EXPECT_EQ(pair.puts, 1);
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(60'000, 30'000, 2)), Posted::yes);
+  EXPECT_EQ(pair.puts, 2);
+  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1, 2}));
+  EXPECT_EQ(pair.puts, 2);
+  EXPECT_EQ(std::memcmp(&pair.memory[0][1000], &pair.memory[1][1000], 50'000), 0);
+  EXPECT_EQ(std::memcmp(&pair.memory[0][60'000], &pair.memory[1][60'000], 30'000), 0);
+}
+
+// Its memory may change only then; and never is for one that is lost.
+TEST(Bundling, WhatGoesAlongIsSentWithItsBundle) {
+  for (const bool lost : {false, true}) {
+    Pair pair({16000, 1000, std::chrono::nanoseconds(0)}, calm_with_pieces(3));
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 7)), Posted::yes);
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 2000, 8)), Posted::yes);
+    pair.refusals = 1;  // Of the bundle.
+    std::array<Event, 16> events;
+    std::size_t count = pair.ends[0]->poll(events);
+    ASSERT_EQ(count, 1U);
+    EXPECT_EQ(events[0].context, 7U);
+    if (lost) {
+      pair.ends[0]->abandon(1);
+    }
+    std::vector<std::uint64_t> sent;
+    for (int turn = 0; turn < 10; ++turn) {
+      count = pair.ends[0]->poll(events);
+      for (std::size_t i = 0; i < count; ++i) sent.push_back(events[i].context);
+    }
+    EXPECT_EQ(sent, lost ? std::vector<std::uint64_t>{} : std::vector<std::uint64_t>{8});
+    EXPECT_EQ(pair.puts, lost ? 0 : 1);
+  }
+}
+
 TEST(Bundling, AnIntroductionThatIsCutShort) {
-  Pair pair({16000, std::chrono::nanoseconds(0)});
+  Pair pair({16000, 2000, std::chrono::nanoseconds(0)});
   const std::string whole = *pair.ends[1]->introduction();
   for (const std::string& wrong :
        {whole.substr(0, 3), whole.substr(0, whole.size() - 1), whole + "x"}) {
@@ -220,7 +310,7 @@ TEST(Bundling, AnIntroductionThatIsCutShort) {
 }
 
 TEST(Bundling, LongChunksGoByThemselves) {
-  Pair pair({1000, std::chrono::nanoseconds(0)});
+  Pair pair({1000, 2000, std::chrono::nanoseconds(0)});
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 1001, 0)), Posted::yes);
   EXPECT_EQ(pair.puts, 1);
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 1000, 1)), Posted::yes);
@@ -232,7 +322,7 @@ TEST(Bundling, LongChunksGoByThemselves) {
 
 // The last signs of a rank that ends.
 TEST(Bundling, WhatWaitsIsPutByDrain) {
-  Pair pair({16000, std::chrono::hours(1)});
+  Pair pair({16000, 2000, std::chrono::hours(1)});
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 3)), Posted::yes);
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 4)), Posted::yes);
   EXPECT_TRUE(pair.arrived().empty());
@@ -248,7 +338,7 @@ TEST(Bundling, WhatWaitsIsPutByDrain) {
 }
 
 TEST(Bundling, WhoIsGoneIsNotWaitedForByDrain) {
-  Pair pair({16000, std::chrono::hours(1)});
+  Pair pair({16000, 2000, std::chrono::hours(1)});
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 3)), Posted::yes);
   pair.ends[0]->abandon(1);
   pair.refusals = 1;

@@ -3,12 +3,15 @@
 // What every endpoint must do, in memory and on the providers that run on any machine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "support/sanitizers.hpp"
 #include "transport/libfabric.hpp"
@@ -48,6 +51,66 @@ TEST_P(Endpoints, KeepTheWindowWhenItIsSmall) {
   join(2, Talker::memory_bytes(2), 4);
   if (!joined_) return;
   expect_whole(40);
+}
+
+// Of as many pieces as an endpoint takes, short and long ones: all are there when the immediate is.
+TEST_P(Endpoints, BringAllPiecesOfAChunkBeforeItsImmediate) {
+  constexpr std::size_t kPart = 400'000;
+  constexpr std::uint32_t kRounds = 40;
+  join(2, 4 * kPart);
+  if (!joined_) return;
+  const std::size_t most = at(0).traits().pieces_max;
+  ASSERT_LE(most, 4U);
+  RecordProperty("pieces_max", static_cast<int>(most));
+  std::vector<std::byte>& from = joined_->memory[0];
+  std::vector<std::byte>& to = joined_->memory[1];
+  std::array<Event, 16> events;
+  std::uint64_t bytes = 0;
+  for (std::uint32_t round = 0; round < kRounds; ++round) {
+    for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 + round);
+    const std::size_t count = 1 + round % most;
+    // Each into another part than it comes from.
+    std::array<Piece, 4> pieces;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint32_t length = (round / most + i) % 2 == 0 ? 1 + 100 * round : kPart - round;
+      pieces[i] = {0, i * kPart, 0, (3 - i) * kPart, length};
+      bytes += length;
+    }
+    Chunk chunk;
+    chunk.peer = 1;
+    chunk.from = chunk.to = 0;
+    chunk.from_offset = pieces[0].from_offset;
+    chunk.to_offset = pieces[0].to_offset;
+    chunk.bytes = pieces[0].bytes;
+    chunk.immediate = round;
+    chunk.context = round;
+    chunk.with = std::span<const Piece>(pieces).subspan(1, count - 1);
+    const auto deadline = base::Deadline::after(seconds(60));
+    bool put = false;
+    bool sent = false;
+    bool arrived = false;
+    while (!(sent && arrived) && !deadline.expired()) {
+      put = put || at(0).put(chunk) == Posted::yes;
+      std::size_t found = at(0).poll(events);
+      for (std::size_t i = 0; i < found; ++i) sent |= events[i].kind == Event::Kind::sent;
+      found = at(1).poll(events);
+      for (std::size_t i = 0; i < found; ++i) {
+        ASSERT_EQ(events[i].kind, Event::Kind::arrived);
+        ASSERT_EQ(events[i].immediate, round);
+        arrived = true;
+        for (std::size_t k = 0; k < count; ++k) {
+          EXPECT_TRUE(std::equal(
+              from.begin() + static_cast<std::ptrdiff_t>(pieces[k].from_offset),
+              from.begin() + static_cast<std::ptrdiff_t>(pieces[k].from_offset + pieces[k].bytes),
+              to.begin() + static_cast<std::ptrdiff_t>(pieces[k].to_offset)))
+              << "piece " << k << " of " << count << ", round " << round;
+        }
+        at(1).took(0, 1);
+      }
+    }
+    ASSERT_TRUE(sent && arrived) << round;
+  }
+  EXPECT_EQ(at(0).bytes_put(1), bytes);
 }
 
 TEST_P(Endpoints, PutNoMoreThanTheWindowUntilItIsTaken) {

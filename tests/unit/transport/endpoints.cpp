@@ -51,6 +51,7 @@ std::unique_ptr<Joined> join(const Kind& kind, int ranks, std::size_t bytes, int
     Adversity adversity;
     adversity.seed = seed;
     adversity.window = window;
+    adversity.pieces_max = 3;
     joined->fabric.emplace(ranks, adversity);
   }
   std::vector<std::string> introductions;
