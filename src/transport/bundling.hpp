@@ -18,8 +18,10 @@ namespace sluice::transport {
 struct BundlingSettings {
   /// Chunks of up to so many bytes travel together; 0: none do, but what a peer bundles is taken.
   std::uint32_t chunk_bytes_max = 16000;
-  /// Of them, those of more are not copied, where the network takes chunks of several pieces.
-  std::uint32_t copied_bytes_max = 2000;
+  /// Of them, those of more are not copied, where the network takes chunks of several pieces. By default all are: what is not
+  /// is `sent` only when it is, and of a peer that dies that is known only when its silence is over; until then what
+  /// it was sent stays in use, and the operation that needs its place waits (0.9 s by default).
+  std::uint32_t copied_bytes_max = 16000;
   /// Chunks without bytes wait for company for so long.
   std::chrono::nanoseconds patience = std::chrono::microseconds(8);
 };
@@ -28,9 +30,9 @@ struct BundlingSettings {
 /// short: every put costs both sides some 5 us on TCP, however short it is. The receiver copies what
 /// has come to where it belongs, and tells of it as if it had come by itself.
 ///
-/// **Along.** Where the network takes chunks of several pieces, longer ones are not copied: the bundle has an entry for them, and
-/// their bytes are pieces of its chunk, which come with it to where they belong. They are `sent` when the bundle is. A long one that
-/// finds a bundle goes along at once, instead of as a chunk of its own: what was put before it leaves with it.
+/// **Along.** Where the network takes chunks of several pieces, one that is too long for a bundle and finds one goes along with it,
+/// at once, instead of as a chunk of its own: the bundle has an entry for it, and its bytes are a piece of the bundle's chunk,
+/// which comes with it to where it belongs. It is `sent` when the bundle is. So can shorter ones, uncopied (copied_bytes_max).
 ///
 /// **Bundles.** A pair of ranks has kBundles places, each of kBundleBytes, at the receiver, used in turn:
 ///   bundle := header (entry bytes)[n]
