@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <fstream>
 #include <string_view>
-#include <thread>
 
 namespace sluice::base {
 namespace {
@@ -81,16 +80,6 @@ std::optional<ProcessorQuota> processor_quota(const fs::path& root) {
     }
   }
   return quota;
-}
-
-int usable_processors() {
-  static const int usable = [] {
-    const auto processors = static_cast<int>(std::thread::hardware_concurrency());
-    const auto quota = processor_quota();
-    return std::max(1,
-                    quota ? std::min(processors, static_cast<int>(quota->processors)) : processors);
-  }();
-  return usable;
 }
 
 }  // namespace sluice::base

@@ -15,11 +15,8 @@ struct ProcessorQuota {
 };
 
 /// The tightest of this process's, by the rules of cgroup version 2 or 1 where the system mounts them (/sys/fs/cgroup). None:
-/// none is set, or can be read. `root`: where /proc and /sys are looked for.
+/// none is set, or can be read. Only this one is told: of groups with a looser limit in which more processes are, nothing is
+/// known. `root`: where /proc and /sys are looked for.
 std::optional<ProcessorQuota> processor_quota(const std::filesystem::path& root = "/");
-
-/// How many threads of this process can run at once: on the processors that it may use, and within its quota. At least
-/// one; as it was when first asked.
-int usable_processors();
 
 }  // namespace sluice::base

@@ -306,8 +306,9 @@ void Relay::Thread::serve() {
 }
 
 void Relay::Thread::serve(Progress& progress) {
-  const int threads = 2 * static_cast<int>(site.neighbours().size());
-  const std::int64_t eager_ns = base::usable_processors() >= threads ? kEagerAloneNs : kEagerNs;
+  const unsigned threads = 2 * static_cast<unsigned>(site.neighbours().size());
+  const std::int64_t eager_ns =
+      std::thread::hardware_concurrency() >= threads ? kEagerAloneNs : kEagerNs;
   // Who has a processor for each thread keeps it: to yield it is a call to the system between two looks.
   const bool yields = processors < transport::LibfabricSettings::kReceiverProcessors;
   std::int64_t busy_ns = base::now_ns();  // When something came, or went, last.

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "base/log.hpp"
-#include "base/processor_quota.hpp"
 #include "protocol/host_access.hpp"
 
 namespace sluice::engine::cpu {
@@ -25,7 +24,8 @@ constexpr std::int64_t kSleepNsMax = 20'000'000;
 constexpr std::int64_t kLateSleepNs = 2'000'000;
 
 int spins_for(int ranks) noexcept {
-  return ranks <= base::usable_processors() ? kSpins : 0;
+  static const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
+  return static_cast<unsigned>(ranks) <= cores ? kSpins : 0;
 }
 
 void relax() noexcept {

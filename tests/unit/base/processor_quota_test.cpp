@@ -102,10 +102,5 @@ TEST_F(ProcessorQuotaTest, WhatMakesNoSenseIsNoQuota) {
   }
 }
 
-TEST(UsableProcessors, AreOneAtLeast) {
-  EXPECT_GE(usable_processors(), 1);
-  EXPECT_EQ(usable_processors(), usable_processors());
-}
-
 }  // namespace
 }  // namespace sluice::base
