@@ -7,18 +7,15 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
-#include <mutex>
 #include <random>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "block.hpp"
 #include "gpu_simulator/device.hpp"
 #include "gpu_simulator/device_list.hpp"
 #include "gpu_simulator/kernel_launch.hpp"
@@ -53,12 +50,6 @@ bool same(const Place& a, const Place& b) {
   std::fprintf(stderr, "gpu_simulator: %s:%u, others at %s:%u: ", a.file_name(), a.line(),
                b.file_name(), b.line());
   fail("threads of a warp meet in different places");
-}
-
-/// What the schedule of a process is drawn from; 0: every thread in its turn, without delays.
-std::uint64_t chosen_seed() {
-  const char* const text = std::getenv("SLUICE_SIMULATOR_SEED");
-  return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
 }
 
 /// A set of a warp's threads, a bit each.
@@ -117,8 +108,9 @@ unsigned current_lane() {
   return current.thread % kWarpThreads;
 }
 
-class Block;
 thread_local Block* current_block = nullptr;
+
+}  // namespace
 
 /// A thread of the host that runs blocks, one after the other, and the stacks for their threads. Its warps
 /// have turns, one after the other; in a turn the threads of a warp run, each until it waits, polls or ends,
@@ -427,80 +419,12 @@ class Block {
   std::mt19937_64 random_;
 };
 
-constexpr unsigned kThreadsMax = 1024;
-
-/// Threads of the host that run blocks, as many as run at once. Never destroyed.
-class Processors {
- public:
-  static Processors& instance() {
-    static Processors* const all = new Processors;
-    return *all;
-  }
-
-  void run(unsigned blocks, unsigned threads, const Body& body) {
-    struct Grid {
-      std::mutex mutex;
-      std::condition_variable ended;
-      unsigned left;
-    } grid;
-    grid.left = blocks;
-    std::uint64_t launch = 0;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      launch = ++launches_;
-    }
-    for (unsigned block = 0; block < blocks; ++block) {
-      const std::uint64_t seed = seed_ == 0 ? 0 : launch * 1009 + block + seed_ * 7919 + 1;
-      submit([&grid, block, blocks, threads, &body, seed](Block& processor) {
-        processor.run(block, blocks, threads, body, seed);
-        const std::lock_guard<std::mutex> lock(grid.mutex);
-        if (--grid.left == 0) grid.ended.notify_one();
-      });
-    }
-    std::unique_lock<std::mutex> lock(grid.mutex);
-    grid.ended.wait(lock, [&] { return grid.left == 0; });
-  }
-
- private:
-  using Job = std::function<void(Block&)>;
-
-  /// Every job has a thread at once: blocks wait for each other.
-  void submit(Job job) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    jobs_.push_back(std::move(job));
-    if (jobs_.size() > idle_) {
-      ++idle_;
-      std::thread([this] { work(); }).detach();
-    }
-    come_.notify_one();
-  }
-  [[noreturn]] void work() {
-    Block block(kThreadsMax);
-    std::unique_lock<std::mutex> lock(mutex_);
-    for (;;) {
-      come_.wait(lock, [&] { return !jobs_.empty(); });
-      const Job job = std::move(jobs_.front());
-      jobs_.erase(jobs_.begin());
-      --idle_;
-      lock.unlock();
-      job(block);
-      lock.lock();
-      ++idle_;
-    }
-  }
-
-  const std::uint64_t seed_ = chosen_seed();
-  std::mutex mutex_;
-  std::condition_variable come_;
-  std::vector<Job> jobs_;
-  std::size_t idle_ = 0;
-  std::uint64_t launches_ = 0;
-};
-
-}  // namespace
-
-void run_grid(unsigned blocks, unsigned threads, const Body& body) {
-  Processors::instance().run(blocks, threads, body);
+Block& new_block(unsigned threads_max) {
+  return *new Block(threads_max);
+}
+void run_block(Block& on, unsigned block, unsigned blocks, unsigned threads, const Body& body,
+               std::uint64_t seed) {
+  on.run(block, blocks, threads, body, seed);
 }
 
 const Exchanged& exchange(unsigned mask, const Place& place, std::uint64_t own) {
