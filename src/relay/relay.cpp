@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
 #include <list>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "base/background_thread.hpp"
+#include "base/byte_stream.hpp"
 #include "base/environment.hpp"
 #include "base/log.hpp"
 #include "base/own_process.hpp"
@@ -79,29 +79,23 @@ Status check_layout(const window::RelayLayout& layout, std::uint64_t longest, st
 }  // namespace
 
 Result<int> processors_of_rank(Group& group, base::Deadline deadline) {
-  constexpr std::size_t kName = 64;
   const Result<bootstrap::HostIdentity> host = bootstrap::this_host();
+  const std::string machine = host.ok() ? host->machine : "";
   const auto quota = base::processor_quota();
+  const std::string limited = quota ? quota->group : "";
   cpu_set_t own;
   if (::sched_getaffinity(0, sizeof(own), &own) != 0) CPU_ZERO(&own);  // There are too many.
-  const auto text = [](std::string name) {
-    name.resize(kName);
-    return name;
-  };
-  const std::string machine = text(host.ok() ? host->machine : "");
-  const std::string limited = text(quota ? quota->group : "");
-  std::string mine = machine + limited;
-  mine.append(reinterpret_cast<const char*>(&own), sizeof(own));
-  const auto all = group.all_gather(mine, deadline);
+  const auto all = group.all_gather(
+      base::ByteWriter().put_string(machine).put_string(limited).put(own).take(), deadline);
   if (!all.ok()) return all.status();
   std::array<int, CPU_SETSIZE> sharers{};  // Of each processor of this machine.
   int limited_sharers = 0;                 // Of the quota.
   for (const std::string& theirs : *all) {
-    if (theirs.size() != mine.size() || !theirs.starts_with(machine)) continue;
-    cpu_set_t set;
-    std::memcpy(&set, theirs.data() + 2 * kName, sizeof(set));
+    base::ByteReader reader(theirs);
+    if (reader.get_string() != machine) continue;
+    if (reader.get_string() == limited) ++limited_sharers;
+    const auto set = reader.get<cpu_set_t>();
     for (std::size_t i = 0; i < sharers.size(); ++i) sharers[i] += CPU_ISSET(i, &set) ? 1 : 0;
-    if (theirs.compare(kName, kName, limited) == 0) ++limited_sharers;
   }
   double processors = 0;
   for (std::size_t i = 0; i < sharers.size(); ++i) {
