@@ -166,35 +166,38 @@ bool BundlingEndpoint::travels_alone(const Chunk& chunk) noexcept {
          sizeof(Header) + sizeof(Entry) + padded(chunk.bytes) > kBundleBytes || !of_hosts(chunk);
 }
 
-// What is too long for a bundle, only where it finds one.
-bool BundlingEndpoint::goes_along(const Chunk& chunk) noexcept {
-  return settings_.chunk_bytes_max != 0 && below_->traits().pieces_max > 1 &&
-         chunk.bytes > settings_.copied_bytes_max && of_hosts(chunk) &&
-         kBundleBytes + chunk.bytes <= below_->traits().put_bytes_max &&
-         (chunk.bytes <= settings_.chunk_bytes_max || of(chunk.peer).filled != 0);
+// That it can take along, which is too long for it.
+bool BundlingEndpoint::finds_bundle(const Chunk& chunk) noexcept {
+  const std::size_t filled = of(chunk.peer).filled;
+  const Traits& below = below_->traits();
+  return filled != 0 && filled + sizeof(Entry) <= kBundleBytes && below.pieces_max > 1 &&
+         kBundleBytes + chunk.bytes <= below.put_bytes_max && of_hosts(chunk);
 }
 
+// If they cannot go now, nothing has changed.
 Posted BundlingEndpoint::put_along(const Chunk& chunk) {
-  std::byte* const at = room(chunk.peer, sizeof(Entry), chunk.bytes);
   Peer& peer = of(chunk.peer);
-  if (at == nullptr) return peer.gone ? Posted::gone : Posted::busy;
+  const std::size_t place = peer.put % kBundles;
   const Entry entry{0, 0, chunk.immediate, 0, {}};
-  std::memcpy(at, &entry, sizeof(entry));
-  peer.along.push_back(
-      {chunk.from + 1, chunk.from_offset, chunk.to + 1, chunk.to_offset, chunk.bytes});
-  peer.contexts[peer.put % kBundles].push_back(chunk.context);
-  peer.along_bytes += chunk.bytes;
-  peer.only_immediates = false;
+  std::memcpy(memory_.get() + departure_place(chunk.peer, static_cast<int>(place)) + peer.filled,
+              &entry, sizeof(entry));
+  peer.filled += sizeof(entry);
+  ++peer.entries;
+  const Piece piece{chunk.from + 1, chunk.from_offset, chunk.to + 1, chunk.to_offset, chunk.bytes};
+  const Posted posted = flush(chunk.peer, std::span(&piece, 1));
+  if (posted == Posted::busy) {
+    peer.filled -= sizeof(entry);
+    --peer.entries;
+  }
+  if (posted != Posted::yes) return posted;
+  peer.along[place] = chunk.context;
   peer.bytes += chunk.bytes;
-  // It may go as well as not: whoever comes next would only wait for it.
-  if (chunk.bytes > settings_.chunk_bytes_max) (void)flush(chunk.peer);
-  return Posted::yes;
+  return posted;
 }
 
 Posted BundlingEndpoint::put(const Chunk& chunk) {
   if (of(chunk.peer).gone) return Posted::gone;
-  if (goes_along(chunk)) return put_along(chunk);
-  if (travels_alone(chunk)) return put_alone(chunk);
+  if (travels_alone(chunk)) return finds_bundle(chunk) ? put_along(chunk) : put_alone(chunk);
   const std::size_t needed = sizeof(Entry) + padded(chunk.bytes);
   std::byte* const at = room(chunk.peer, needed);
   Peer& peer = of(chunk.peer);
@@ -212,13 +215,9 @@ Posted BundlingEndpoint::put(const Chunk& chunk) {
   return Posted::yes;
 }
 
-std::byte* BundlingEndpoint::room(int target, std::size_t bytes, std::size_t along) {
+std::byte* BundlingEndpoint::room(int target, std::size_t bytes) {
   Peer& peer = of(target);
-  const Traits& below = below_->traits();
-  const bool full = peer.filled + bytes > kBundleBytes ||
-                    (along > 0 && (1 + peer.along.size() == below.pieces_max ||
-                                   kBundleBytes + peer.along_bytes + along > below.put_bytes_max));
-  if (full && flush(target) != Posted::yes) return nullptr;
+  if (peer.filled + bytes > kBundleBytes && flush(target) != Posted::yes) return nullptr;
   const auto place = static_cast<int>(peer.put % kBundles);
   if (peer.filled == 0) {
     if (peer.put - peer.emptied_there == kBundles || peer.unsent[static_cast<std::size_t>(place)]) {
@@ -236,7 +235,7 @@ std::byte* BundlingEndpoint::room(int target, std::size_t bytes, std::size_t alo
 }
 
 /// Whether nothing waits any more.
-Posted BundlingEndpoint::flush(int target) {
+Posted BundlingEndpoint::flush(int target, std::span<const Piece> along) {
   Peer& peer = of(target);
   if (peer.filled == 0) return Posted::yes;
   const auto place = static_cast<int>(peer.put % kBundles);
@@ -248,14 +247,13 @@ Posted BundlingEndpoint::flush(int target) {
   bundle.bytes = static_cast<std::uint32_t>(peer.filled);
   bundle.immediate = immediate_of(rank_, place);
   bundle.context = context_of(static_cast<std::uint64_t>(place));
-  bundle.with = peer.along;
+  bundle.with = along;
   const Header header{peer.put, peer.emptied, peer.entries, 0};
   std::memcpy(memory_.get() + bundle.from_offset, &header, sizeof(header));
   const Posted posted = below_->put(bundle);
   if (posted == Posted::gone) lose(target);
   if (posted != Posted::yes) return posted;
-  peer.filled = peer.along_bytes = 0;
-  peer.along.clear();
+  peer.filled = 0;
   peer.unsent[static_cast<std::size_t>(place)] = true;
   ++peer.put;
   peer.told = peer.emptied;
@@ -340,10 +338,9 @@ void BundlingEndpoint::take(const Event& event) {
 void BundlingEndpoint::took_away(int target, std::size_t place) {
   Peer& peer = of(target);
   peer.unsent[place] = false;
-  for (const std::uint64_t context : peer.contexts[place]) {
-    ready_.push_back({Event::Kind::sent, target, 0, context});
+  if (const auto context = std::exchange(peer.along[place], std::nullopt)) {
+    ready_.push_back({Event::Kind::sent, target, 0, *context});
   }
-  peer.contexts[place].clear();
 }
 
 void BundlingEndpoint::empty(int source, int place) {
@@ -402,11 +399,8 @@ void BundlingEndpoint::took(int peer, int chunks) {
 
 // No event tells of its chunks any more.
 void BundlingEndpoint::lose(int peer) {
-  Peer& lost = of(peer);
-  lost.gone = true;
-  lost.filled = lost.along_bytes = 0;
-  lost.along.clear();
-  for (auto& contexts : lost.contexts) contexts.clear();
+  of(peer).gone = true;
+  of(peer).filled = 0;
   std::erase_if(ready_, [&](const Event& event) {
     return event.kind == Event::Kind::sent && event.peer == peer;
   });

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,10 +20,6 @@ namespace sluice::transport {
 struct BundlingSettings {
   /// Chunks of up to so many bytes travel together; 0: none do, but what a peer bundles is taken.
   std::uint32_t chunk_bytes_max = 16000;
-  /// Of them, those of more are not copied, where the network takes chunks of several pieces. By default all are: what is not
-  /// is `sent` only when it is, and of a peer that dies that is known only when its silence is over; until then what
-  /// it was sent stays in use, and the operation that needs its place waits (0.9 s by default).
-  std::uint32_t copied_bytes_max = 16000;
   /// Chunks without bytes wait for company for so long.
   std::chrono::nanoseconds patience = std::chrono::microseconds(8);
 };
@@ -30,9 +28,11 @@ struct BundlingSettings {
 /// short: every put costs both sides some 5 us on TCP, however short it is. The receiver copies what
 /// has come to where it belongs, and tells of it as if it had come by itself.
 ///
-/// **Along.** Where the network takes chunks of several pieces, one that is too long for a bundle and finds one goes along with it,
-/// at once, instead of as a chunk of its own: the bundle has an entry for it, and its bytes are a piece of the bundle's chunk,
-/// which comes with it to where it belongs. It is `sent` when the bundle is. So can shorter ones, uncopied (copied_bytes_max).
+/// **Along.** Where the network takes chunks of two pieces, one that is too long for a bundle and finds one takes it along, instead
+/// of being a chunk of its own: the bundle has an entry for it, and its bytes are the second piece, which comes to where it
+/// belongs. It is `sent` when the bundle is. Shorter ones are copied, though they could go along, too: what is copied is `sent` at
+/// once. Of what is not, to a peer that dies, that is known only when its silence is over, and until then the operation
+/// that needs its memory waits.
 ///
 /// **Bundles.** A pair of ranks has kBundles places, each of kBundleBytes, at the receiver, used in turn:
 ///   bundle := header (entry bytes)[n]
@@ -98,10 +98,7 @@ class BundlingEndpoint final : public Endpoint {
     std::uint32_t put = 0;         // Bundles, and how many the peer has emptied.
     std::uint32_t emptied_there = 0;
     std::array<bool, kBundles> unsent{};  // Places here that the endpoint below may read.
-    // What goes along with the bundle that is being filled; contexts of that, by place.
-    std::vector<Piece> along;
-    std::size_t along_bytes = 0;
-    std::array<std::vector<std::uint64_t>, kBundles> contexts;
+    std::array<std::optional<std::uint64_t>, kBundles> along{};  // Contexts of what went along.
     // Of the peer's bundles: how many were emptied here, which after them, and what it was told.
     std::uint32_t emptied = 0;
     std::array<bool, kBundles> emptied_early{};
@@ -118,15 +115,16 @@ class BundlingEndpoint final : public Endpoint {
   Peer& of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
   bool of_hosts(const Chunk& chunk) noexcept;
   bool travels_alone(const Chunk& chunk) noexcept;
-  bool goes_along(const Chunk& chunk) noexcept;
+  bool finds_bundle(const Chunk& chunk) noexcept;
   Posted put_along(const Chunk& chunk);
   /// In this rank's region: where bundles of a peer arrive, and where those for it are made.
   static std::size_t arrival_place(int source, int place) noexcept;
   std::size_t departure_place(int target, int place) const noexcept;
   Posted put_alone(Chunk chunk);
-  Posted flush(int target);
-  /// Room for an entry in the bundle that is being filled, and for so many bytes along; null: there is none now.
-  std::byte* room(int target, std::size_t bytes, std::size_t along = 0);
+  /// With what goes along: one at most.
+  Posted flush(int target, std::span<const Piece> along = {});
+  /// Room for an entry in the bundle that is being filled; null: there is none now.
+  std::byte* room(int target, std::size_t bytes);
   void flush_all();
   void tell_emptied(int source);
   void take(const Event& event);

@@ -50,7 +50,13 @@ class MemoryFabric::Network {
     }
     flight->pieces.insert(flight->pieces.end(), chunk.with.begin(), chunk.with.end());
     flight->chunk.with = {};
-    for (const Piece& piece : flight->pieces) toward.bytes += piece.bytes;
+    std::size_t bytes = 0;
+    for (const Piece& piece : flight->pieces) bytes += piece.bytes;
+    if (bytes > traits_.put_bytes_max || chunk.with.size() >= traits_.pieces_max ||
+        (chunk.bytes == 0 && !chunk.with.empty())) {
+      throw std::logic_error("a chunk of more than the network in memory takes");
+    }
+    toward.bytes += bytes;
     if (!happens(adversity_.late_read)) read(*flight);
     of(rank).unsent.push_back(flight);
     if (!of(chunk.peer).cut_off && !of(rank).cut_off) {

@@ -20,7 +20,6 @@ BundlingSettings settings_of(std::uint64_t seed) {
   BundlingSettings settings;
   const std::uint32_t longest[] = {0, 100, 700, 16000};
   settings.chunk_bytes_max = longest[seed % 4];
-  settings.copied_bytes_max = seed % 5 < 3 ? 50 : 2000;
   settings.patience = std::chrono::nanoseconds(seed % 3 == 0 ? 2000 : 0);
   return settings;
 }
@@ -149,7 +148,7 @@ struct Pair {
 };
 
 TEST(Bundling, WhatIsPutBetweenTwoPollsIsOnePut) {
-  Pair pair({16000, 2000, std::chrono::nanoseconds(0)});
+  Pair pair({16000, std::chrono::nanoseconds(0)});
   for (std::uint32_t i = 0; i < 5; ++i) {
     ASSERT_EQ(pair.ends[0]->put(Pair::chunk(i * 3000, 1 + i * 600, i)), Posted::yes);
   }
@@ -171,46 +170,56 @@ bool copy_of_gpu(int /*device*/, std::byte* to, const std::byte* from, std::size
 
 // Nobody but the network touches it: such chunks travel alone, from and to GPUs, and others still together.
 TEST(Bundling, MemoryOfGpusIsNotTouched) {
-  Adversity adversity = Pair::calm();
-  adversity.device_memory = true;
-  Pair pair({16000, 2000, std::chrono::nanoseconds(0)}, adversity);
-  std::array<std::vector<std::byte>, 2> rows{std::vector<std::byte>(4096, std::byte{5}),
-                                             std::vector<std::byte>(4096)};
-  for (std::size_t rank = 0; rank < 2; ++rank) {
-    DeviceRegion region;
-    region.base = rows[rank].data();
-    region.bytes = rows[rank].size();
-    region.copy = copy_of_gpu;
-    // The second rank has but one: what lies in a GPU here may lie in the host there.
-    if (rank == 0) {
-      EXPECT_EQ(*pair.ends[rank]->add_device_region(region), 1);
-    } else {
-      EXPECT_EQ(*pair.ends[rank]->add_region(region.base, region.bytes), 1);
+  for (std::size_t most = 1; most <= 2; ++most) {
+    Adversity adversity = Pair::calm();
+    adversity.device_memory = true;
+    adversity.pieces_max = most;
+    Pair pair({16000, std::chrono::nanoseconds(0)}, adversity);
+    std::array<std::vector<std::byte>, 2> rows{std::vector<std::byte>(4096, std::byte{5}),
+                                               std::vector<std::byte>(4096)};
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      DeviceRegion region;
+      region.base = rows[rank].data();
+      region.bytes = rows[rank].size();
+      region.copy = copy_of_gpu;
+      // The second rank has but one: what lies in a GPU here may lie in the host there.
+      if (rank == 0) {
+        EXPECT_EQ(*pair.ends[rank]->add_device_region(region), 1);
+      } else {
+        EXPECT_EQ(*pair.ends[rank]->add_region(region.base, region.bytes), 1);
+      }
+      EXPECT_EQ(*pair.ends[rank]->add_device_region(region), 2);
     }
-    EXPECT_EQ(*pair.ends[rank]->add_device_region(region), 2);
+    for (int rank = 0; rank < 2; ++rank) {
+      ASSERT_TRUE(
+          pair.ends[static_cast<std::size_t>(rank)]
+              ->connect(1 - rank, *pair.ends[static_cast<std::size_t>(1 - rank)]->introduction())
+              .ok());
+    }
+    // From a GPU, to a GPU, both, and from the host to the host, twice.
+    const Chunk chunks[] = {{1, 1, 0, 1, 0, 100, 0, 0},
+                            {1, 0, 0, 2, 200, 100, 1, 1},
+                            {1, 2, 300, 2, 400, 100, 2, 2},
+                            {1, 0, 500, 0, 500, 100, 3, 3},
+                            {1, 0, 600, 0, 600, 100, 4, 4}};
+    for (const Chunk& chunk : chunks) ASSERT_EQ(pair.ends[0]->put(chunk), Posted::yes);
+    EXPECT_EQ(pair.puts, 3);
+    std::vector<std::uint32_t> arrived = pair.arrived();
+    std::sort(arrived.begin(), arrived.end());
+    EXPECT_EQ(arrived, (std::vector<std::uint32_t>{0, 1, 2, 3, 4}));
+    EXPECT_EQ(pair.puts, 4);
+    EXPECT_EQ(rows[1][99], std::byte{5});
+    EXPECT_EQ(std::memcmp(&rows[1][200], &pair.memory[0][0], 100), 0);
+    EXPECT_EQ(rows[1][499], std::byte{5});
+    EXPECT_EQ(std::memcmp(&pair.memory[1][500], &pair.memory[0][500], 200), 0);
+    // From a GPU, beside a bundle.
+    pair.puts = 0;
+    ASSERT_EQ(pair.ends[0]->put({1, 0, 0, 0, 700, 100, 5, 5}), Posted::yes);
+    ASSERT_EQ(pair.ends[0]->put({1, 1, 0, 1, 0, 2000, 6, 6}), Posted::yes);
+    EXPECT_EQ(pair.puts, 1);
+    EXPECT_EQ(pair.arrived().size(), 2U);
+    EXPECT_EQ(pair.puts, 2);
   }
-  for (int rank = 0; rank < 2; ++rank) {
-    ASSERT_TRUE(
-        pair.ends[static_cast<std::size_t>(rank)]
-            ->connect(1 - rank, *pair.ends[static_cast<std::size_t>(1 - rank)]->introduction())
-            .ok());
-  }
-  // From a GPU, to a GPU, both, and from the host to the host, twice.
-  const Chunk chunks[] = {{1, 1, 0, 1, 0, 100, 0, 0},
-                          {1, 0, 0, 2, 200, 100, 1, 1},
-                          {1, 2, 300, 2, 400, 100, 2, 2},
-                          {1, 0, 500, 0, 500, 100, 3, 3},
-                          {1, 0, 600, 0, 600, 100, 4, 4}};
-  for (const Chunk& chunk : chunks) ASSERT_EQ(pair.ends[0]->put(chunk), Posted::yes);
-  EXPECT_EQ(pair.puts, 3);
-  std::vector<std::uint32_t> arrived = pair.arrived();
-  std::sort(arrived.begin(), arrived.end());
-  EXPECT_EQ(arrived, (std::vector<std::uint32_t>{0, 1, 2, 3, 4}));
-  EXPECT_EQ(pair.puts, 4);
-  EXPECT_EQ(rows[1][99], std::byte{5});
-  EXPECT_EQ(std::memcmp(&rows[1][200], &pair.memory[0][0], 100), 0);
-  EXPECT_EQ(rows[1][499], std::byte{5});
-  EXPECT_EQ(std::memcmp(&pair.memory[1][500], &pair.memory[0][500], 200), 0);
 }
 
 Adversity calm_with_pieces(std::size_t most) {
@@ -219,89 +228,104 @@ Adversity calm_with_pieces(std::size_t most) {
   return adversity;
 }
 
-// The network reads it when the bundle goes, not put().
-TEST(Bundling, LongerOnesGoAlongUncopied) {
-  Pair pair({16000, 1000, std::chrono::nanoseconds(0)}, calm_with_pieces(3));
-  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 1000, 0)), Posted::yes);
-  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 1001, 1)), Posted::yes);
-  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(4000, 16000, 2)), Posted::yes);
-  EXPECT_EQ(pair.puts, 0);
-  pair.memory[0][0] = pair.memory[0][2000] = std::byte{99};
-  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1, 2}));
-  EXPECT_EQ(pair.puts, 1);
-  EXPECT_EQ(pair.memory[1][0], std::byte{0});  // As it was.
-  EXPECT_EQ(pair.memory[1][2000], std::byte{99});
-  EXPECT_EQ(std::memcmp(&pair.memory[0][1], &pair.memory[1][1], 999), 0);
-  EXPECT_EQ(std::memcmp(&pair.memory[0][2000], &pair.memory[1][2000], 1001), 0);
-  EXPECT_EQ(std::memcmp(&pair.memory[0][4000], &pair.memory[1][4000], 16000), 0);
-  for (const std::size_t untouched : {1000U, 1999U, 3001U, 3999U, 20000U}) {
-    EXPECT_EQ(pair.memory[1][untouched], std::byte{0}) << untouched;
-  }
-  EXPECT_EQ(pair.ends[0]->bytes_put(1), 18001U);
-}
-
-TEST(Bundling, NoMoreGoAlongThanTheNetworkTakes) {
-  for (std::size_t most = 1; most <= 4; ++most) {
-    Pair pair({16000, 1000, std::chrono::nanoseconds(0)}, calm_with_pieces(most));
-    for (std::uint32_t i = 0; i < 3; ++i) {
-      ASSERT_EQ(pair.ends[0]->put(Pair::chunk(i * 2000, 2000, i)), Posted::yes);
-    }
-    EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1, 2}));
-    EXPECT_EQ(std::memcmp(pair.memory[0].data(), pair.memory[1].data(), 6000), 0);
-    const std::array<int, 5> puts = {0, 1, 3, 2, 1};
-    EXPECT_EQ(pair.puts, puts[most]) << most;
-  }
-  // Of bytes: a bundle and one of them are all that is put at once.
-  Adversity narrow = calm_with_pieces(4);
-  narrow.put_bytes_max = BundlingEndpoint::kBundleBytes + 3000;
-  Pair pair({16000, 1000, std::chrono::nanoseconds(0)}, narrow);
-  for (std::uint32_t i = 0; i < 3; ++i) {
-    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(i * 2000, 2000, i)), Posted::yes);
-  }
-  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1, 2}));
-  EXPECT_EQ(pair.puts, 3);
-}
-
 // What is too long for a bundle takes with it what was put before, at once; without that it goes by itself.
 TEST(Bundling, ALongOneTakesABundleAlong) {
-  Pair pair({1000, 500, std::chrono::nanoseconds(0)}, calm_with_pieces(3));
-  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 0)), Posted::yes);
-  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(1000, 50'000, 1)), Posted::yes);
+  for (std::size_t most = 1; most <= 2; ++most) {
+    Pair pair({1000, std::chrono::nanoseconds(0)}, calm_with_pieces(most));
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 0)), Posted::yes);
+    EXPECT_EQ(pair.puts, 0);
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(1000, 50'000, 1)), Posted::yes);
+    EXPECT_EQ(pair.puts, 1);
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(60'000, 30'000, 2)), Posted::yes);
+    EXPECT_EQ(pair.puts, 2);
+    std::vector<std::uint32_t> arrived = pair.arrived();
+    std::sort(arrived.begin(), arrived.end());
+    EXPECT_EQ(arrived, (std::vector<std::uint32_t>{0, 1, 2}));
+    EXPECT_EQ(pair.puts, most == 1 ? 3 : 2);
+    EXPECT_EQ(std::memcmp(&pair.memory[0][0], &pair.memory[1][0], 100), 0);
+    EXPECT_EQ(std::memcmp(&pair.memory[0][1000], &pair.memory[1][1000], 50'000), 0);
+    EXPECT_EQ(std::memcmp(&pair.memory[0][60'000], &pair.memory[1][60'000], 30'000), 0);
+    for (const std::size_t untouched : {100U, 999U, 51'000U, 59'999U, 90'000U}) {
+      EXPECT_EQ(pair.memory[1][untouched], std::byte{0}) << untouched;
+    }
+    EXPECT_EQ(pair.ends[0]->bytes_put(1), 80'100U);
+  }
+}
+
+// Signs that wait for company find it.
+TEST(Bundling, ALongOneTakesSignsAlong) {
+  Pair pair({1000, std::chrono::hours(1)}, calm_with_pieces(2));
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 0)), Posted::yes);
+  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{}));
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 2000, 1)), Posted::yes);
+  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1}));
   EXPECT_EQ(pair.puts, 1);
-  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(60'000, 30'000, 2)), Posted::yes);
+}
+
+// A bundle and a chunk may be more than the network takes at once (which the one in memory would say), and a bundle may be full.
+TEST(Bundling, WhatDoesNotFitBesideABundleGoesByItself) {
+  Adversity narrow = calm_with_pieces(2);
+  narrow.put_bytes_max = BundlingEndpoint::kBundleBytes + 3000;
+  for (const std::uint32_t bytes : {3000U, 3001U, 19'384U}) {
+    Pair pair({1000, std::chrono::nanoseconds(0)}, narrow);
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 0)), Posted::yes);
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, bytes, 1)), Posted::yes);
+    std::vector<std::uint32_t> arrived = pair.arrived();
+    std::sort(arrived.begin(), arrived.end());
+    EXPECT_EQ(arrived, (std::vector<std::uint32_t>{0, 1}));
+    EXPECT_EQ(pair.puts, bytes == 3000 ? 1 : 2) << bytes;
+  }
+  Pair pair({16'384 - 48, std::chrono::nanoseconds(0)}, calm_with_pieces(2));
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 16'384 - 48, 0)), Posted::yes);
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(20'000, 20'000, 1)), Posted::yes);
+  EXPECT_EQ(pair.arrived().size(), 2U);
   EXPECT_EQ(pair.puts, 2);
-  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1, 2}));
-  EXPECT_EQ(pair.puts, 2);
-  EXPECT_EQ(std::memcmp(&pair.memory[0][1000], &pair.memory[1][1000], 50'000), 0);
-  EXPECT_EQ(std::memcmp(&pair.memory[0][60'000], &pair.memory[1][60'000], 30'000), 0);
+  EXPECT_EQ(std::memcmp(pair.memory[0].data(), pair.memory[1].data(), 16'384 - 48), 0);
+  EXPECT_EQ(std::memcmp(&pair.memory[0][20'000], &pair.memory[1][20'000], 20'000), 0);
 }
 
 // Its memory may change only then; and never is for one that is lost.
 TEST(Bundling, WhatGoesAlongIsSentWithItsBundle) {
   for (const bool lost : {false, true}) {
-    Pair pair({16000, 1000, std::chrono::nanoseconds(0)}, calm_with_pieces(3));
+    Adversity adversity = calm_with_pieces(2);
+    adversity.late_read = 1024;
+    Pair pair({1000, std::chrono::nanoseconds(0)}, adversity);
     ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 7)), Posted::yes);
     ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 2000, 8)), Posted::yes);
-    pair.refusals = 1;  // Of the bundle.
-    std::array<Event, 16> events;
-    std::size_t count = pair.ends[0]->poll(events);
-    ASSERT_EQ(count, 1U);
-    EXPECT_EQ(events[0].context, 7U);
-    if (lost) {
-      pair.ends[0]->abandon(1);
-    }
+    pair.memory[0][0] = pair.memory[0][2000] = std::byte{99};
+    if (lost) pair.ends[0]->abandon(1);
     std::vector<std::uint64_t> sent;
+    std::array<Event, 16> events;
     for (int turn = 0; turn < 10; ++turn) {
-      count = pair.ends[0]->poll(events);
+      const std::size_t count = pair.ends[0]->poll(events);
       for (std::size_t i = 0; i < count; ++i) sent.push_back(events[i].context);
+      if (!sent.empty() && sent.back() == 8) pair.memory[0][2000] = std::byte{98};
     }
-    EXPECT_EQ(sent, lost ? std::vector<std::uint64_t>{} : std::vector<std::uint64_t>{8});
-    EXPECT_EQ(pair.puts, lost ? 0 : 1);
+    EXPECT_EQ(sent, lost ? std::vector<std::uint64_t>{} : (std::vector<std::uint64_t>{7, 8}));
+    if (lost) continue;
+    EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{7, 8}));
+    EXPECT_EQ(pair.memory[1][0], std::byte{0});      // It was copied.
+    EXPECT_EQ(pair.memory[1][2000], std::byte{99});  // It was not, and was read before `sent`.
   }
 }
 
+// Neither has gone then, and the bundle is as it was.
+TEST(Bundling, ALongOneThatIsRefusedComesAgain) {
+  Pair pair({1000, std::chrono::nanoseconds(0)}, calm_with_pieces(2));
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 0)), Posted::yes);
+  pair.refusals = 2;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 2000, 1)), Posted::busy);
+  }
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(5000, 100, 2)), Posted::yes);
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 2000, 1)), Posted::yes);
+  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 2, 1}));
+  EXPECT_EQ(pair.puts, 1);
+  EXPECT_EQ(pair.ends[0]->bytes_put(1), 2200U);
+}
+
 TEST(Bundling, AnIntroductionThatIsCutShort) {
-  Pair pair({16000, 2000, std::chrono::nanoseconds(0)});
+  Pair pair({16000, std::chrono::nanoseconds(0)});
   const std::string whole = *pair.ends[1]->introduction();
   for (const std::string& wrong :
        {whole.substr(0, 3), whole.substr(0, whole.size() - 1), whole + "x"}) {
@@ -310,7 +334,7 @@ TEST(Bundling, AnIntroductionThatIsCutShort) {
 }
 
 TEST(Bundling, LongChunksGoByThemselves) {
-  Pair pair({1000, 2000, std::chrono::nanoseconds(0)});
+  Pair pair({1000, std::chrono::nanoseconds(0)});
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 1001, 0)), Posted::yes);
   EXPECT_EQ(pair.puts, 1);
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 1000, 1)), Posted::yes);
@@ -322,7 +346,7 @@ TEST(Bundling, LongChunksGoByThemselves) {
 
 // The last signs of a rank that ends.
 TEST(Bundling, WhatWaitsIsPutByDrain) {
-  Pair pair({16000, 2000, std::chrono::hours(1)});
+  Pair pair({16000, std::chrono::hours(1)});
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 3)), Posted::yes);
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 4)), Posted::yes);
   EXPECT_TRUE(pair.arrived().empty());
@@ -338,7 +362,7 @@ TEST(Bundling, WhatWaitsIsPutByDrain) {
 }
 
 TEST(Bundling, WhoIsGoneIsNotWaitedForByDrain) {
-  Pair pair({16000, 2000, std::chrono::hours(1)});
+  Pair pair({16000, std::chrono::hours(1)});
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 3)), Posted::yes);
   pair.ends[0]->abandon(1);
   pair.refusals = 1;

@@ -61,7 +61,11 @@ TEST_P(Endpoints, BringAllPiecesOfAChunkBeforeItsImmediate) {
   if (!joined_) return;
   const std::size_t most = at(0).traits().pieces_max;
   ASSERT_LE(most, 4U);
-  RecordProperty("pieces_max", static_cast<int>(most));
+  // Of a connection, on which one thing follows the other.
+  const bool several = at(0).traits().provider == "net" || at(0).traits().provider == "tcp";
+  if (several && GetParam().signals == SignalMode::immediate) {
+    EXPECT_GT(most, 1U);
+  }
   std::vector<std::byte>& from = joined_->memory[0];
   std::vector<std::byte>& to = joined_->memory[1];
   std::array<Event, 16> events;
