@@ -70,6 +70,11 @@ class Group {
   /// its group without leave() counts as dead; a thread cannot die in any other way.
   virtual bool is_dead(int rank) const noexcept = 0;
 
+  /// Ranks of this node: whether the peer's process is known to have ended, which is more: no thread of
+  /// it runs any more. A peer that is_dead() may be a process that lives, and has destroyed its group.
+  /// Never true of a thread, nor where the system does not tell (process descriptors).
+  virtual bool has_ended(int rank) const noexcept = 0;
+
   /// Collective. Ranks of one color form a group ordered by (key, rank).
   virtual Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) = 0;
 

@@ -60,10 +60,17 @@ void PeerMonitor::run() {
     store::poll_until(entries, base::Deadline::never());
     if (entries[0].revents != 0) return;
     for (int peer = 0; peer < mesh_.size(); ++peer) {
-      auto* const two = &entries[1 + 2 * static_cast<std::size_t>(peer)];
-      if (two[0].revents == 0 && two[1].revents == 0) continue;
-      note_end(peer);
-      for (int i = 0; i < 2; ++i) two[i] = {-1, 0, 0};  // poll() skips it from now on.
+      pollfd& connection = entries[1 + 2 * static_cast<std::size_t>(peer)];
+      pollfd& process = entries[2 + 2 * static_cast<std::size_t>(peer)];
+      if (connection.revents == 0 && process.revents == 0) continue;
+      if (process.revents != 0) {
+        // Pairs with the acquire load in has_ended().
+        ended_[static_cast<std::size_t>(peer)].store(true, std::memory_order_release);
+      }
+      // poll() skips them from now on.
+      if (connection.fd >= 0) note_end(peer);
+      connection = {-1, 0, 0};
+      if (process.revents != 0) process = {-1, 0, 0};
     }
   }
 }

@@ -30,7 +30,8 @@ inline GroupPages& pages_of(const memory::SharedRegion& region, int rank) noexce
   return *reinterpret_cast<GroupPages*>(region.base(rank));
 }
 
-/// A thread that sleeps until a peer's connection or process ends, and says so: dead, or left.
+/// A thread that sleeps until a peer's connection or process ends, and says so: dead, or left; and, of
+/// the process, that it has ended.
 class PeerMonitor {
  public:
   /// Mesh and pages outlive the monitor.
@@ -44,6 +45,10 @@ class PeerMonitor {
     // Pairs with the release store in note_end().
     return dead_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
   }
+  bool has_ended(int rank) const noexcept {
+    // Pairs with the release store in run().
+    return ended_[static_cast<std::size_t>(rank)].load(std::memory_order_acquire);
+  }
 
  private:
   PeerMonitor(const Mesh& mesh, const memory::SharedRegion& pages, base::Descriptor stop);
@@ -55,6 +60,7 @@ class PeerMonitor {
   base::Descriptor stop_;  // An eventfd: written once, by the destructor.
   const pid_t process_;
   std::array<std::atomic<bool>, kMaxRanks> dead_{};
+  std::array<std::atomic<bool>, kMaxRanks> ended_{};
   std::thread thread_;
 };
 

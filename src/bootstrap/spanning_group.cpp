@@ -209,6 +209,10 @@ bool SpanningGroup::is_dead(int rank) const noexcept {
   return nodes_.together(rank, rank_) && node_->is_dead(nodes_.place_of(rank));
 }
 
+bool SpanningGroup::has_ended(int rank) const noexcept {
+  return nodes_.together(rank, rank_) && node_->has_ended(nodes_.place_of(rank));
+}
+
 Result<std::unique_ptr<Group>> SpanningGroup::split(int color, int key, base::Deadline deadline) {
   const std::uint64_t number = gathers_;
   auto wished = all_gather(encode_split_wish({color, key}), deadline);

@@ -38,6 +38,7 @@ class SpanningGroup final : public Group {
                                                        base::Deadline deadline) override;
   memory::ControlPage& control(int rank) noexcept override;
   bool is_dead(int rank) const noexcept override;
+  bool has_ended(int rank) const noexcept override;
   Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) override;
   Status leave(base::Deadline deadline) override;
 

@@ -41,6 +41,7 @@ class ThreadGroup final : public Group {
   bool is_dead(int rank) const noexcept override {
     return nodes_.together(rank, rank_) && rendezvous_->is_dead(rank);
   }
+  bool has_ended(int) const noexcept override { return false; }
   Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) override;
   Status leave(base::Deadline deadline) override;
 

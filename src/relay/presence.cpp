@@ -38,7 +38,7 @@ Presence::Presence(const Site& site, Postings& postings, std::chrono::nanosecond
       heard_ns_(index(site.nodes.ranks()), base::now_ns() + kBeginNs),
       parted_ns_(index(site.nodes.ranks())),
       alive_(index(site.nodes.ranks())),
-      dead_ns_(index(site.nodes.ranks())),
+      deaths_(index(site.nodes.ranks())),
       gone_(index(site.nodes.ranks())),
       closed_(index(site.nodes.ranks())) {
   for (Link& link : links_) link.echoed_ns = base::now_ns() + kBeginNs;
@@ -132,10 +132,14 @@ void Presence::take(const window::RelaySlot& slot, std::int64_t now_ns) {
       return;  // Progress says that it was heard.
     }
     case Sign::died:
+    case Sign::ended:
       if (index(slot.place) >= site_.nodes.ranks_of(node).size()) return;
       for (const int reader : site_.neighbours()) {
-        give_up(site_.nodes.ranks_of(node)[index(slot.place)], reader, kGivenUp);
+        // Whose process has ended takes nothing more, so its leases are over, too.
+        give_up(site_.nodes.ranks_of(node)[index(slot.place)], reader,
+                slot.sign == Sign::ended ? kGivenUp | kSettled : kGivenUp);
       }
+      next_watch_ns_ = 0;
       return;
     case Sign::absent:
       if (index(slot.place) >= site_.nodes.ranks_of(node).size()) return;
@@ -249,12 +253,15 @@ void Presence::watch_neighbours(std::int64_t now_ns) {
 
 // After a while: what it has sent before may still be on its way, and signs overtake it.
 void Presence::tell_death(int neighbour, std::int64_t now_ns) {
-  std::int64_t& since_ns = dead_ns_[index(neighbour)];
-  if (since_ns < 0 || !site_.group->is_dead(neighbour)) return;
-  if (since_ns == 0) since_ns = now_ns;
-  if (now_ns - since_ns < patience_ns_ / kDeathsAreToldAfter) return;
-  since_ns = -1;
-  sign_all(Sign::died, site_.nodes.place_of(neighbour));
+  Death& death = deaths_[index(neighbour)];
+  if (death.told == Sign::ended || !site_.group->is_dead(neighbour)) return;
+  if (death.since_ns == 0) death.since_ns = now_ns;
+  if (now_ns - death.since_ns < patience_ns_ / kDeathsAreToldAfter) return;
+  // A process that has destroyed its world without leaving it may live, and serve others for a while.
+  const Sign sign = site_.group->has_ended(neighbour) ? Sign::ended : Sign::died;
+  if (death.told == sign) return;
+  death.told = sign;
+  sign_all(sign, site_.nodes.place_of(neighbour));
 }
 
 void Presence::watch_peers(std::int64_t now_ns) {

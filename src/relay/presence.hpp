@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "relay/postings.hpp"
@@ -58,6 +59,11 @@ class Presence {
     bool cut = false;
   };
 
+  struct Death {
+    std::int64_t since_ns = 0;
+    std::optional<window::Sign> told;  // died, ended
+  };
+
   static std::size_t index(int value) noexcept { return static_cast<std::size_t>(value); }
   Link& link(int node) noexcept { return links_[index(node)]; }
   bool tell_read(protocol::Kind kind);
@@ -91,7 +97,7 @@ class Presence {
   std::vector<std::int64_t> heard_ns_;   // [R]
   std::vector<std::int64_t> parted_ns_;  // [R] since when a source gets no echoes; 0: it does
   std::vector<std::uint64_t> alive_;     // [R] of neighbours, as last seen
-  std::vector<std::int64_t> dead_ns_;    // [R] since when a neighbour is dead; -1: that was told
+  std::vector<Death> deaths_;            // [R] of neighbours
   std::vector<std::uint8_t> gone_;       // [R]
   std::vector<std::uint8_t> closed_;     // [R]
 };

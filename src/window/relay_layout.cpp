@@ -4,7 +4,7 @@
 namespace sluice::window {
 namespace {
 
-// accused, died, absent
+// accused, died, ended, absent
 constexpr int kSignsOfOneRank =
     static_cast<int>(Sign::absent) - static_cast<int>(Sign::accused) + 1;
 

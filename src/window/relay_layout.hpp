@@ -65,7 +65,8 @@ enum class Sign : std::uint8_t {
   bye,    ///< It has closed its communicator.
   // The others are said of one rank of a node.
   accused,  ///< Of the receiver's node: the sender has given it up.
-  died,     ///< Of the sender's node: its process has ended.
+  died,     ///< Of the sender's node: nothing more comes of it.
+  ended,    ///< Of the sender's node: its process has ended, so it takes nothing more either.
   absent,   ///< Of the sender's node: it is in none of the sums that the sender will form.
 };
 

@@ -35,19 +35,21 @@ CommunicatorOptions EchoRound::options() {
 
 EchoRound::Outcome EchoRound::run(int round, const Hook& hook) {
   const int rank = communicator_.rank();
+  const int hidden = communicator_.shape().hidden;
+  const int tokens = communicator_.shape().max_tokens;
   std::vector<float> x;
-  for (int token = 0; token < kTokens; ++token) {
-    for (int i = 0; i < kHidden; ++i) x.push_back(element(rank, round, token, i));
+  for (int token = 0; token < tokens; ++token) {
+    for (int i = 0; i < hidden; ++i) x.push_back(element(rank, round, token, i));
   }
   std::vector<std::int32_t> ids;
-  for (int route = 0; route < kTokens * kTopk; ++route) {
+  for (int route = 0; route < tokens * kTopk; ++route) {
     ids.push_back(expert_of(rank, round, route, communicator_.shape().experts / 2));
   }
   if (hook) hook(Moment::idle);
   Outcome outcome;
   const auto start = Clock::now();
   const DispatchTicket ticket = communicator_.send_dispatch(
-      {x.data(), DType::f32, kTokens, kHidden}, {ids.data(), DType::i32, kTokens, kTopk}, {}, {});
+      {x.data(), DType::f32, tokens, hidden}, {ids.data(), DType::i32, tokens, kTopk}, {}, {});
   if (hook) hook(Moment::sent);
   const Received received = communicator_.receive_dispatch(ticket);
   outcome.dispatch_seconds = seconds_since(start);
@@ -63,7 +65,7 @@ EchoRound::Outcome EchoRound::run(int round, const Hook& hook) {
   outputs.renormalize = false;
   const auto middle = Clock::now();
   const CombineResult result = communicator_.combine(
-      received.rows, received.handle, {out.data(), DType::f32, kTokens, kHidden}, {}, outputs);
+      received.rows, received.handle, {out.data(), DType::f32, tokens, hidden}, {}, outputs);
   outcome.combine_seconds = seconds_since(middle);
   outcome.combine = result.report;
   if (!result.status.ok()) {
@@ -81,6 +83,7 @@ EchoRound::Outcome EchoRound::run(int round, const Hook& hook) {
 
 // Every row that has a source is that source's.
 void EchoRound::check_rows(int round, const Received& received) {
+  const int hidden = communicator_.shape().hidden;
   const auto rows = static_cast<std::size_t>(received.handle.rows());
   std::vector<std::int32_t> sources(rows * 3);
   const Status status =
@@ -89,9 +92,10 @@ void EchoRound::check_rows(int round, const Received& received) {
   const auto* values = static_cast<const float*>(received.rows.data);
   for (std::size_t row = 0; row < rows; ++row) {
     const std::int32_t source = sources[row * 3];
-    for (int i = 0; source >= 0 && i < kHidden; ++i) {
+    for (int i = 0; source >= 0 && i < hidden; ++i) {
       const float expected = element(source, round, sources[row * 3 + 1], i);
-      const float seen = values[row * kHidden + static_cast<std::size_t>(i)];
+      const float seen =
+          values[row * static_cast<std::size_t>(hidden) + static_cast<std::size_t>(i)];
       if (seen == expected) continue;
       findings_.add(fmt::format("round {}: row {}, token {} of rank {}: {} at {}, expected {}",
                                 round, row, sources[row * 3 + 1], source, seen, i, expected));
@@ -102,7 +106,8 @@ void EchoRound::check_rows(int round, const Received& received) {
 
 void EchoRound::check_sums(int round, const std::vector<float>& out, const Report& report) {
   const int rank = communicator_.rank();
-  for (int token = 0; token < kTokens; ++token) {
+  const int hidden = communicator_.shape().hidden;
+  for (int token = 0; token < communicator_.shape().max_tokens; ++token) {
     RankSet owners;
     int expected = 0;
     for (int k = 0; k < kTopk; ++k) {
@@ -111,12 +116,12 @@ void EchoRound::check_sums(int round, const std::vector<float>& out, const Repor
       if (!owners.contains(owner)) ++expected;
       owners.insert(owner);
     }
-    const auto at = static_cast<std::size_t>(token * kHidden);
+    const auto at = static_cast<std::size_t>(token * hidden);
     const float times = out[at] / element(rank, round, token, 0);
     bool right = times == static_cast<float>(static_cast<int>(times)) && times >= 0.0F &&
                  times <= static_cast<float>(expected);
     if (report.lost_routes == 0) right = right && times == static_cast<float>(expected);
-    for (int i = 0; i < kHidden; ++i) {
+    for (int i = 0; i < hidden; ++i) {
       right =
           right && out[at + static_cast<std::size_t>(i)] == times * element(rank, round, token, i);
     }

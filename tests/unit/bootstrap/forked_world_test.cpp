@@ -113,14 +113,20 @@ void expect_end(int signal, const std::function<Status(World&)>& call, StatusCod
     notes.write(rank, status.to_string());
     if (status.code() != expected) return 3;
     if (status.message().find("rank 2") == std::string::npos) return 4;
-    // Dead, not merely late: the monitor knows too.
+    // Dead, not merely late: the monitor knows too, and soon that no thread of it is left.
     memory::Sleeper sleeper(world->group()->control(rank).doorbell);
     while (signal == SIGKILL && !world->group()->is_dead(2)) {
       sleeper.prepare();
       if (world->group()->is_dead(2)) break;
       sleeper.sleep(60'000'000'000);
     }
+    const auto patience = Deadline::after(seconds(60));
+    while (signal == SIGKILL && !world->group()->has_ended(2)) {
+      if (patience.expired()) return 6;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     if (signal != SIGKILL && world->group()->is_dead(2)) return 5;
+    if (signal != SIGKILL && world->group()->has_ended(2)) return 7;
     return 0;
   });
   notes.await(3);

@@ -180,6 +180,7 @@ TEST(ProcessWorld, DestructionWithoutLeaveIsADeathAndLeavingIsNot) {
       sleeper.sleep(60'000'000'000);
     }
     EXPECT_FALSE(group.is_dead(1));
+    EXPECT_FALSE(group.has_ended(2));  // Its process is this one, which lives.
     EXPECT_EQ(world->barrier().code(), StatusCode::unavailable);
   });
 }

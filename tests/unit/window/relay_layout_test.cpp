@@ -180,6 +180,7 @@ TEST(RelayLayout, SlotsTellWhatTheyAre) {
         for (int place = 0; place < ranks_with(rank); ++place) expect_sign(Sign::accused, place);
         for (int place = 0; place < ranks_with(source); ++place) {
           expect_sign(Sign::died, place);
+          expect_sign(Sign::ended, place);
           expect_sign(Sign::absent, place);
         }
         for (int bank = 0; bank < shape.banks; ++bank) {
