@@ -161,12 +161,12 @@ bool BundlingEndpoint::of_hosts(const Chunk& chunk) noexcept {
                               (of(chunk.peer).device_regions >> chunk.to & 1U) == 0);
 }
 
-bool BundlingEndpoint::travels_alone(const Chunk& chunk) noexcept {
-  return settings_.chunk_bytes_max == 0 || chunk.bytes > settings_.chunk_bytes_max ||
-         sizeof(Header) + sizeof(Entry) + padded(chunk.bytes) > kBundleBytes || !of_hosts(chunk);
+bool BundlingEndpoint::fits_bundle(const Chunk& chunk) noexcept {
+  return settings_.chunk_bytes_max != 0 && chunk.bytes <= settings_.chunk_bytes_max &&
+         sizeof(Header) + sizeof(Entry) + padded(chunk.bytes) <= kBundleBytes && of_hosts(chunk);
 }
 
-// That it can take along, which is too long for it.
+// That it can take along.
 bool BundlingEndpoint::finds_bundle(const Chunk& chunk) noexcept {
   const std::size_t filled = of(chunk.peer).filled;
   const Traits& below = below_->traits();
@@ -197,7 +197,10 @@ Posted BundlingEndpoint::put_along(const Chunk& chunk) {
 
 Posted BundlingEndpoint::put(const Chunk& chunk) {
   if (of(chunk.peer).gone) return Posted::gone;
-  if (travels_alone(chunk)) return finds_bundle(chunk) ? put_along(chunk) : put_alone(chunk);
+  const bool fits = fits_bundle(chunk);
+  const bool copied = fits && chunk.bytes <= settings_.copied_bytes_max;
+  if (!copied && finds_bundle(chunk)) return put_along(chunk);
+  if (!fits) return put_alone(chunk);
   const std::size_t needed = sizeof(Entry) + padded(chunk.bytes);
   std::byte* const at = room(chunk.peer, needed);
   Peer& peer = of(chunk.peer);

@@ -22,17 +22,17 @@ struct BundlingSettings {
   std::uint32_t chunk_bytes_max = 16000;
   /// Chunks without bytes wait for company for so long.
   std::chrono::nanoseconds patience = std::chrono::microseconds(8);
+  /// Chunks of more take along the bundle that they find, where the network takes two pieces.
+  std::uint32_t copied_bytes_max = 2000;
 };
 
 /// What is put to one peer between two polls travels as one chunk of the endpoint below, if it is
 /// short: every put costs both sides some 5 us on TCP, however short it is. The receiver copies what
 /// has come to where it belongs, and tells of it as if it had come by itself.
 ///
-/// **Along.** Where the network takes chunks of two pieces, one that is too long for a bundle and finds one takes it along, instead
-/// of being a chunk of its own: the bundle has an entry for it, and its bytes are the second piece, which comes to where it
-/// belongs. It is `sent` when the bundle is. Shorter ones are copied, though they could go along, too: what is copied is `sent` at
-/// once. Of what is not, to a peer that dies, that is known only when its silence is over, and until then the operation
-/// that needs its memory waits.
+/// **Along.** Where the network takes chunks of two pieces, a long one that finds a bundle takes it along, instead
+/// of being copied into it, or a chunk of its own: the bundle has an entry for it, and its bytes are the second piece, which comes
+/// to where it belongs. It is `sent` when the bundle is.
 ///
 /// **Bundles.** A pair of ranks has kBundles places, each of kBundleBytes, at the receiver, used in turn:
 ///   bundle := header (entry bytes)[n]
@@ -114,7 +114,7 @@ class BundlingEndpoint final : public Endpoint {
 
   Peer& of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
   bool of_hosts(const Chunk& chunk) noexcept;
-  bool travels_alone(const Chunk& chunk) noexcept;
+  bool fits_bundle(const Chunk& chunk) noexcept;
   bool finds_bundle(const Chunk& chunk) noexcept;
   Posted put_along(const Chunk& chunk);
   /// In this rank's region: where bundles of a peer arrive, and where those for it are made.

@@ -21,6 +21,7 @@ BundlingSettings settings_of(std::uint64_t seed) {
   const std::uint32_t longest[] = {0, 100, 700, 16000};
   settings.chunk_bytes_max = longest[seed % 4];
   settings.patience = std::chrono::nanoseconds(seed % 3 == 0 ? 2000 : 0);
+  settings.copied_bytes_max = seed % 5 == 0 ? 16000 : 300;
   return settings;
 }
 
@@ -249,6 +250,29 @@ TEST(Bundling, ALongOneTakesABundleAlong) {
       EXPECT_EQ(pair.memory[1][untouched], std::byte{0}) << untouched;
     }
     EXPECT_EQ(pair.ends[0]->bytes_put(1), 80'100U);
+  }
+}
+
+// So does a shorter one, which would fit; if there is none, one is begun for it.
+TEST(Bundling, OneThatWouldFitIsNotCopiedIntoABundleThatItFinds) {
+  for (std::size_t most = 1; most <= 2; ++most) {
+    Pair pair({16000, std::chrono::nanoseconds(0), 2000}, calm_with_pieces(most));
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 2001, 0)), Posted::yes);  // Begins one.
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(3000, 2000, 1)), Posted::yes);
+    EXPECT_EQ(pair.puts, 0);
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(6000, 2001, 2)), Posted::yes);
+    EXPECT_EQ(pair.puts, most == 1 ? 0 : 1);
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(9000, 2001, 3)), Posted::yes);  // Begins the next one.
+    EXPECT_EQ(pair.puts, most == 1 ? 0 : 1);
+    EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1, 2, 3}));
+    EXPECT_EQ(pair.puts, static_cast<int>(most));
+    for (const std::uint32_t i : {0U, 1U, 2U, 3U}) {
+      const std::size_t at = i * 3000;
+      const std::size_t bytes = i == 1 ? 2000 : 2001;
+      EXPECT_EQ(std::memcmp(&pair.memory[0][at], &pair.memory[1][at], bytes), 0) << i;
+      EXPECT_EQ(pair.memory[1][at + bytes], std::byte{0}) << i;
+    }
+    EXPECT_EQ(pair.ends[0]->bytes_put(1), 8003U);
   }
 }
 
