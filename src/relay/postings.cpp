@@ -124,7 +124,8 @@ bool Postings::post_chunks(int peer, To& queue) {
   const std::size_t before = queue.posted;
   const std::uint64_t turn_end = queue.bytes + kTurnChunks * site_.chunk_bytes;
   while (queue.posted < queue.chunks.size() && queue.bytes < turn_end) {
-    const transport::Chunk& chunk = queue.chunks[queue.posted];
+    transport::Chunk& chunk = queue.chunks[queue.posted];
+    chunk.more = queue.posted + 1 < queue.chunks.size();
     if (chunk.context != newest_) note_first(chunk.context);
     const transport::Posted posted = endpoint_.put(chunk);
     if (posted == transport::Posted::busy) break;

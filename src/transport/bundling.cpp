@@ -198,7 +198,8 @@ Posted BundlingEndpoint::put_along(const Chunk& chunk) {
 Posted BundlingEndpoint::put(const Chunk& chunk) {
   if (of(chunk.peer).gone) return Posted::gone;
   const bool fits = fits_bundle(chunk);
-  const bool copied = fits && chunk.bytes <= settings_.copied_bytes_max;
+  // What is put next may be longer, and take both along.
+  const bool copied = fits && (chunk.more || chunk.bytes <= settings_.copied_bytes_max);
   if (!copied && finds_bundle(chunk)) return put_along(chunk);
   if (!fits) return put_alone(chunk);
   const std::size_t needed = sizeof(Entry) + padded(chunk.bytes);

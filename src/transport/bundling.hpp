@@ -22,7 +22,7 @@ struct BundlingSettings {
   std::uint32_t chunk_bytes_max = 16000;
   /// Chunks without bytes wait for company for so long.
   std::chrono::nanoseconds patience = std::chrono::microseconds(8);
-  /// Chunks of more take along the bundle that they find, where the network takes two pieces.
+  /// Chunks of more take along the bundle that they find, where the network takes two pieces, unless another one comes next.
   std::uint32_t copied_bytes_max = 2000;
 };
 
@@ -32,7 +32,8 @@ struct BundlingSettings {
 ///
 /// **Along.** Where the network takes chunks of two pieces, a long one that finds a bundle takes it along, instead
 /// of being copied into it, or a chunk of its own: the bundle has an entry for it, and its bytes are the second piece, which comes
-/// to where it belongs. It is `sent` when the bundle is.
+/// to where it belongs. It is `sent` when the bundle is. One that fits, and behind which there is another one (Chunk::more), leaves
+/// that to it, and is copied.
 ///
 /// **Bundles.** A pair of ranks has kBundles places, each of kBundleBytes, at the receiver, used in turn:
 ///   bundle := header (entry bytes)[n]

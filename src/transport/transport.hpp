@@ -78,6 +78,7 @@ struct Chunk {
   std::uint64_t context = 0;  ///< Comes back with the chunk's `sent` event.
   /// There before the immediate, too; the chunk has bytes then. Read by put() alone: the span, not what lies there.
   std::span<const Piece> with = {};
+  bool more = false;  ///< Another one for the peer is put next. A hint.
 };
 
 enum class Posted : std::uint8_t {

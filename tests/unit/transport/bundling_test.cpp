@@ -276,6 +276,22 @@ TEST(Bundling, OneThatWouldFitIsNotCopiedIntoABundleThatItFinds) {
   }
 }
 
+// Heads of many tokens, say, before their rows.
+TEST(Bundling, OneThatIsFollowedByALongerOneLeavesItsBundleToIt) {
+  for (const bool more : {false, true}) {
+    Pair pair({16000, std::chrono::nanoseconds(0), 2000}, calm_with_pieces(2));
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 0)), Posted::yes);
+    Chunk middle = Pair::chunk(1000, 5000, 1);
+    middle.more = more;
+    ASSERT_EQ(pair.ends[0]->put(middle), Posted::yes);
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(10'000, 50'000, 2)), Posted::yes);
+    EXPECT_EQ(pair.puts, more ? 1 : 2);
+    EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1, 2}));
+    EXPECT_EQ(std::memcmp(&pair.memory[0][1000], &pair.memory[1][1000], 5000), 0);
+    EXPECT_EQ(std::memcmp(&pair.memory[0][10'000], &pair.memory[1][10'000], 50'000), 0);
+  }
+}
+
 // Signs that wait for company find it.
 TEST(Bundling, ALongOneTakesSignsAlong) {
   Pair pair({1000, std::chrono::hours(1)}, calm_with_pieces(2));
