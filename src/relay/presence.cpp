@@ -303,13 +303,15 @@ void Presence::cut(int node, const char* why) {
   }
 }
 
-// Whether no more was to be expected.
+// Whether no more was to be expected. Who has closed, and whose peers have, may end with what it was
+// still told unread: then the network breaks off, and with it perhaps the last that it has said, its goodbye.
 bool Presence::ends_well(int node) const noexcept {
-  return site_.ended(site_.rank) || closed_[index(site_.rail_peer(node))] != 0;
+  return closing_ || site_.ended(site_.rank) || closed_[index(site_.rail_peer(node))] != 0;
 }
 
 void Presence::lost(int peer) {
-  base::log_warn("rank {}: the network has lost rank {}", site_.rank, peer);
+  base::log(closing_ || closed_[index(peer)] != 0 ? base::LogLevel::info : base::LogLevel::warn,
+            "rank {}: the network has lost rank {}", site_.rank, peer);
   postings_.close(peer);
   // Pairs with the load in reported_lost() of the rank that serves it.
   HostAccess::store_release(*site_.at<std::uint64_t>(site_.rank, site_.own().lost(peer)), 1);
@@ -328,6 +330,7 @@ void Presence::give_up_all(const char* why) {
 }
 
 void Presence::say_goodbye() {
+  closing_ = true;
   for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
     if (!site_.nodes.together(peer, site_.rank)) postings_.sign(peer, Sign::bye);
   }

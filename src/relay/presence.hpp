@@ -90,6 +90,7 @@ class Presence {
   const std::int64_t beat_ns_;
   std::int64_t next_beat_ns_ = 0;
   std::int64_t next_watch_ns_ = 0;
+  bool closing_ = false;
   std::uint64_t beats_ = 0;  // of this rank, as last told
   std::array<std::uint64_t, protocol::kKinds> told_{};
   std::vector<Link> links_;              // [nodes]

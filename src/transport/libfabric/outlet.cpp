@@ -154,7 +154,8 @@ void Outlet::abandon(int peer) {
 
 void Outlet::lose(int peer, long error) {
   if (of(peer).gone) return;
-  base::log_warn("rank {}: {}", rank_,
+  // Whether it matters the caller knows, who is told.
+  base::log_info("rank {}: {}", rank_,
                  library_.failure(fmt::format("rank {} cannot be reached", peer), error).message());
   abandon(peer);
   ready_.push_back({Event::Kind::lost, peer, 0, 0});
