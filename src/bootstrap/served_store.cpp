@@ -52,6 +52,11 @@ Result<std::string> ServedStore::get(const std::string& key, base::Deadline dead
   return client_->get(key, deadline);
 }
 
+Result<std::vector<std::string>> ServedStore::get_all(std::span<const std::string> keys,
+                                                      base::Deadline deadline) {
+  return client_->get_all(keys, deadline);
+}
+
 Status ServedStore::erase(const std::string& key, base::Deadline deadline) {
   return client_->erase(key, deadline).status();
 }

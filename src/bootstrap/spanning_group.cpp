@@ -110,16 +110,18 @@ Result<std::vector<std::string>> SpanningGroup::gather_among(const std::vector<i
                                                              base::Deadline deadline) {
   keys_.push_back(key_of(key, rank_));
   if (Status status = store_->set(keys_.back(), blob, deadline); !status.ok()) return status;
-  std::vector<std::string> blobs;
-  for (const int member : members) {
-    auto theirs = store_->get(key_of(key, member), deadline);
-    if (!theirs.ok()) {
-      if (theirs.status().code() != StatusCode::deadline_exceeded) return theirs.status();
+  std::vector<std::string> keys;
+  for (const int member : members) keys.push_back(key_of(key, member));
+  auto blobs = store_->get_all(keys, deadline);
+  if (blobs.status().code() != StatusCode::deadline_exceeded) return blobs;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const Status status = store_->get(keys[i], base::Deadline::after(kLook)).status();
+    if (status.code() == StatusCode::deadline_exceeded) {
       return Status(StatusCode::deadline_exceeded,
                     "collective call of a world of " + std::to_string(size()) + " ranks: rank " +
-                        std::to_string(member) + " did not come before the deadline");
+                        std::to_string(members[i]) + " did not come before the deadline");
     }
-    blobs.push_back(std::move(*theirs));
+    if (!status.ok()) return status;
   }
   return blobs;
 }

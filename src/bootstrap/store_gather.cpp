@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/log.hpp"
+#include "bootstrap/world_store.hpp"
 #include "store/socket_store.hpp"
 #include "store/socket_store_server.hpp"
 
@@ -27,11 +28,14 @@ Result<std::vector<std::string>> gather_through(store::Store& store, int rank, i
   if (Status status = store.set(key_of("blob/", rank), blob, deadline); !status.ok()) {
     return status;
   }
-  std::vector<std::string> blobs;
+  std::vector<std::string> keys;
+  for (int peer = 0; peer < size; ++peer) keys.push_back(key_of("blob/", peer));
+  auto blobs = store.get_all(keys, deadline);
+  if (blobs.status().code() != StatusCode::deadline_exceeded) return blobs;
   for (int peer = 0; peer < size; ++peer) {
-    auto theirs = store.get(key_of("blob/", peer), deadline);
+    const auto theirs =
+        store.get(keys[static_cast<std::size_t>(peer)], base::Deadline::after(kLook));
     if (!theirs.ok()) return waiting_for(peer, theirs.status());
-    blobs.push_back(std::move(*theirs));
   }
   return blobs;
 }

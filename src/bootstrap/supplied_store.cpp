@@ -131,6 +131,17 @@ Result<std::string> SuppliedStore::get(const std::string& key, base::Deadline de
   }
 }
 
+Result<std::vector<std::string>> SuppliedStore::get_all(std::span<const std::string> keys,
+                                                        base::Deadline deadline) {
+  std::vector<std::string> values;
+  for (const std::string& key : keys) {
+    auto value = get(key, deadline);
+    if (!value.ok()) return value.status();
+    values.push_back(std::move(*value));
+  }
+  return values;
+}
+
 // First what others have seen, so that all ranks name the same.
 Status SuppliedStore::look_for_losses() {
   const char* const key = knows_all_ ? kLost : kLostJoining;

@@ -36,6 +36,8 @@ class SuppliedStore final : public WorldStore {
 
   Status set(const std::string& key, std::string_view value, base::Deadline deadline) override;
   Result<std::string> get(const std::string& key, base::Deadline deadline) override;
+  Result<std::vector<std::string>> get_all(std::span<const std::string> keys,
+                                           base::Deadline deadline) override;
   Status erase(const std::string& key, base::Deadline deadline) override;
   StorePlace part(const std::string& name, int rank, int size) const override;
   void give_up(const Status& why) override;

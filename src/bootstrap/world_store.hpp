@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +16,9 @@
 namespace sluice::bootstrap {
 
 class WorldStore;
+
+/// For each key that was not all set before a deadline: how long to look whether it is missing.
+inline constexpr std::chrono::milliseconds kLook{100};
 
 /// Where a world over several nodes has its store.
 struct StorePlace {
@@ -32,6 +37,9 @@ class WorldStore {
   virtual Status set(const std::string& key, std::string_view value, base::Deadline deadline) = 0;
   /// Waits until somebody sets the key, or a rank is known to be lost (`unavailable`).
   virtual Result<std::string> get(const std::string& key, base::Deadline deadline) = 0;
+  /// All of them, in order. `deadline_exceeded` may name any.
+  virtual Result<std::vector<std::string>> get_all(std::span<const std::string> keys,
+                                                   base::Deadline deadline) = 0;
   virtual Status erase(const std::string& key, base::Deadline deadline) = 0;
 
   /// For a world of some of these ranks; `name`: among worlds made of this one.

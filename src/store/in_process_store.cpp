@@ -7,11 +7,12 @@
 namespace sluice::store {
 
 Result<Reply> InProcessStore::perform(const Request& request, base::Deadline deadline) {
+  Request waiting = request;
   std::unique_lock lock(mutex_);
   for (;;) {
-    auto reply = table_.apply(request);
+    auto reply = table_.apply(waiting);
     if (reply.has_value()) {
-      if (request.operation != Operation::get) changed_.notify_all();
+      if (!request.waits()) changed_.notify_all();
       return std::move(*reply);
     }
     if (deadline.expired()) return key_deadline_status(request.key);

@@ -25,7 +25,7 @@ Reply refusal(StatusCode code, std::string message) {
 
 }  // namespace
 
-std::optional<Reply> KeyValueTable::apply(const Request& request) {
+std::optional<Reply> KeyValueTable::apply(Request& request) {
   if (Status status = check_request(request); !status.ok()) {
     return refusal(status.code(), status.message());
   }
@@ -40,6 +40,7 @@ std::optional<Reply> KeyValueTable::apply(const Request& request) {
     }
     case Operation::add: return add(request);
     case Operation::compare_and_set: return compare_and_set(request);
+    case Operation::get_all: return get_all(request);
     case Operation::erase: {
       const auto found = values_.find(request.key);
       if (found == values_.end()) return reply;
@@ -50,6 +51,26 @@ std::optional<Reply> KeyValueTable::apply(const Request& request) {
     }
   }
   return refusal(StatusCode::invalid_argument, "an operation that no store has");
+}
+
+// Where many wait for many, each change costs each of them one look.
+std::optional<Reply> KeyValueTable::get_all(Request& request) const {
+  while (request.found < request.keys.size()) {
+    if (values_.find(request.keys[request.found]) == values_.end()) return std::nullopt;
+    ++request.found;
+  }
+  std::vector<const std::string*> values;
+  for (const std::string& key : request.keys) {
+    const auto found = values_.find(key);
+    if (found == values_.end()) {  // Erased while it waited for others.
+      request.found = 0;
+      return std::nullopt;
+    }
+    values.push_back(&found->second);
+  }
+  Reply reply;
+  reply.value = encode_values(values);
+  return reply;
 }
 
 Status KeyValueTable::put(const std::string& key, std::string value) {

@@ -14,7 +14,7 @@ using base::ByteWriter;
 constexpr std::uint8_t kHelloOperation = 255;
 constexpr std::uint8_t kGoodbyeOperation = 254;
 // "sluice" and the version of this protocol.
-constexpr std::uint64_t kMagic = 0x0001'6563'6975'6c73;
+constexpr std::uint64_t kMagic = 0x0002'6563'6975'6c73;
 
 std::string framed(const std::string& payload) {
   ByteWriter writer;
@@ -56,6 +56,7 @@ std::string encode_request(std::uint64_t id, const Request& request) {
   writer.put(id).put(static_cast<std::uint8_t>(request.operation));
   writer.put_string(request.key).put_string(request.value).put(request.delta);
   put_optional(writer, request.expected);
+  for (const std::string& key : request.keys) writer.put_string(key);
   return framed(writer.take());
 }
 
@@ -102,7 +103,12 @@ Result<DecodedRequest> decode_request(std::string_view payload) {
   decoded.request.value = reader.get_string();
   decoded.request.delta = reader.get<std::int64_t>();
   decoded.request.expected = get_optional(reader);
-  if (!reader.ok() || !reader.at_end() || operation > static_cast<std::uint8_t>(Operation::erase)) {
+  const bool several = decoded.request.operation == Operation::get_all;
+  while (several && reader.ok() && !reader.at_end()) {
+    decoded.request.keys.push_back(reader.get_string());
+  }
+  if (!reader.ok() || !reader.at_end() || several == decoded.request.keys.empty() ||
+      operation > static_cast<std::uint8_t>(Operation::get_all)) {
     return bad_message("a request", payload.size());
   }
   return decoded;

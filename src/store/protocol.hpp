@@ -4,7 +4,8 @@
 //
 //   frame   := length:u32 payload            length is that of the payload
 //   request := id:u64 operation:u8 fields    the first one of a connection is a hello,
-//                                            the last one of a client that is done a goodbye
+//                                            the last one of a client that is done a goodbye;
+//                                            the last fields of a get_all are its keys
 //   reply   := id:u64 status value number changed
 //
 // Ids rise. A request makes an earlier one of its connection that still waits void, and a client

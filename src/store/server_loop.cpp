@@ -106,7 +106,7 @@ bool ServerLoop::handle_input(Connection& connection) {
     const auto length = decode_frame_header(input.substr(at, kFrameHeaderBytes));
     if (!length.ok()) return false;
     if (input.size() - at - kFrameHeaderBytes < length.value()) break;
-    const auto message = decode_request(input.substr(at + kFrameHeaderBytes, length.value()));
+    auto message = decode_request(input.substr(at + kFrameHeaderBytes, length.value()));
     if (!message.ok() || !handle(connection, message.value())) return false;
     at += kFrameHeaderBytes + length.value();
   }
@@ -114,7 +114,7 @@ bool ServerLoop::handle_input(Connection& connection) {
   return send(connection);
 }
 
-bool ServerLoop::handle(Connection& connection, const DecodedRequest& message) {
+bool ServerLoop::handle(Connection& connection, DecodedRequest& message) {
   connection.waiting.reset();
   if (connection.greeted == message.hello.has_value()) return false;
   if (message.hello.has_value()) {
@@ -137,12 +137,12 @@ bool ServerLoop::handle(Connection& connection, const DecodedRequest& message) {
     reply->status = *attendance_.loss();
   }
   if (!reply.has_value()) {
-    connection.waiting = message.request;
+    connection.waiting = std::move(message.request);
     connection.waiting_id = message.id;
     return true;
   }
   connection.output += encode_reply(message.id, *reply);
-  if (message.request.operation != Operation::get) answer_waiting();
+  if (!message.request.waits()) answer_waiting();
   return true;
 }
 

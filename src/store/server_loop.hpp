@@ -34,7 +34,7 @@ class ServerLoop {
     int client = -1;       // Of a counted one, until its goodbye.
     bool closing = false;  // Closed once `output` is sent.
     std::uint64_t waiting_id = 0;
-    std::optional<Request> waiting;  // A get whose key is not there yet.
+    std::optional<Request> waiting;  // A get whose key, or one of whose keys, is not there yet.
   };
 
   void accept_waiting();
@@ -42,7 +42,7 @@ class ServerLoop {
   bool serve(Connection& connection, short events);
   bool receive(Connection& connection);
   bool handle_input(Connection& connection);
-  bool handle(Connection& connection, const DecodedRequest& message);
+  bool handle(Connection& connection, DecodedRequest& message);
   Status greet(Connection& connection, const Hello& hello);
   void note_end(const Connection& connection);
   void answer_waiting();

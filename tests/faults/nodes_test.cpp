@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -176,6 +177,51 @@ TEST(OnTwoNodesPatiently, WhatWasPutToAKilledRankIsFreeWhenItsEndIsKnown) {
     if (!meant) ADD_FAILURE() << failure;
   }
   ::unsetenv("SLUICE_NETWORK_PATIENCE_MS");
+  ::unsetenv("SLUICE_TEST_NODE_SIZE");
+}
+
+// More ranks than processors by far: they meet, connect, and everything is right. How long it takes is
+// printed, apart from what each process takes to load libfabric (0.2 s of sleep, 0.15 s of work).
+TEST(ManyRanks, EightNodesOfFourConnectAndAreRightForAHundredRounds) {
+  ::setenv("SLUICE_TEST_NODE_SIZE", "4", 1);
+  ::setenv("SLUICE_NETWORK", "tcp,net", 1);
+  constexpr int kMany = 32;
+  const auto since = [](std::chrono::steady_clock::time_point then) {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
+  };
+  const auto start = std::chrono::steady_clock::now();
+  const auto body = [&](World& world, support::Findings& findings) {
+    const double joined = since(start);
+    {
+      // For which every process loads libfabric.
+      const auto first = Communicator::create(world, EchoRound::shape(kMany), EchoRound::options());
+      if (!first.ok()) return findings.add("create: " + first.status().to_string());
+    }
+    const double loaded = since(start);
+    if (Status status = world.barrier(); !status.ok()) return findings.add(status.to_string());
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // Its progress threads say goodbye.
+    const auto again = std::chrono::steady_clock::now();
+    auto made = Communicator::create(world, EchoRound::shape(kMany), EchoRound::options());
+    if (!made.ok()) return findings.add("create: " + made.status().to_string());
+    EchoRound rounds(*made, findings);
+    for (int round = 0; round < 100; ++round) {
+      if (!rounds.run(round).missing.empty()) {
+        findings.add(fmt::format("round {}: a rank is missing", round));
+      }
+      if (round > 0 || world.rank() != 0) continue;
+      fmt::print(
+          "rank 0: joined after {:.3f} s, first communicator after {:.3f}; another one, and its "
+          "first round, in {:.3f}\n",
+          joined, loaded, since(again));
+    }
+    if (world.rank() == 0) fmt::print("and 99 more rounds: {:.3f} s in all\n", since(again));
+    std::fflush(stdout);
+  };
+  support::RunOptions options;
+  options.watchdog = std::chrono::seconds(100);
+  for (const std::string& failure : support::run_as_processes(kMany, body, options).failures) {
+    ADD_FAILURE() << failure;
+  }
   ::unsetenv("SLUICE_TEST_NODE_SIZE");
 }
 

@@ -121,6 +121,60 @@ TEST_P(StoreConformance, GetEndsAtItsDeadlineAndTheStoreGoesOn) {
   EXPECT_EQ(store_->get("never", soon()).value(), "now");
 }
 
+TEST_P(StoreConformance, GetAllWaitsForEveryKey) {
+  const std::vector<std::string> keys{"x", "y", "z", "x"};
+  auto other = backend_->open();
+  std::thread setter([&] {
+    for (const char* key : {"z", "noise", "x"}) {
+      std::this_thread::sleep_for(milliseconds(5));
+      EXPECT_TRUE(other->set(key, std::string("of ") + key, soon()).ok());
+    }
+    // One that was there already may go and come again.
+    EXPECT_TRUE(other->erase("x", soon()).value());
+    EXPECT_TRUE(other->set("y", "", soon()).ok());
+    std::this_thread::sleep_for(milliseconds(5));
+    EXPECT_TRUE(other->set("x", "again", soon()).ok());
+  });
+  const auto values = store_->get_all(keys, soon());
+  setter.join();
+  ASSERT_TRUE(values.ok()) << values.status().to_string();
+  EXPECT_EQ(*values, (std::vector<std::string>{"again", "", "of z", "again"}));
+  EXPECT_TRUE(store_->get_all({}, soon())->empty());
+}
+
+TEST_P(StoreConformance, GetAllEndsAtItsDeadlineAndTheStoreGoesOn) {
+  const std::vector<std::string> keys{"here", "never"};
+  EXPECT_TRUE(store_->set("here", "1", soon()).ok());
+  for (int round = 0; round < 3; ++round) {
+    const auto missing = store_->get_all(keys, Deadline::after(milliseconds(30)));
+    EXPECT_EQ(missing.status().code(), StatusCode::deadline_exceeded);
+    EXPECT_NE(missing.status().message().find("here"), std::string::npos);
+    EXPECT_EQ(store_->get("here", soon()).value(), "1");
+  }
+  EXPECT_TRUE(backend_->open()->set("never", "now", soon()).ok());
+  EXPECT_EQ(*store_->get_all(keys, soon()), (std::vector<std::string>{"1", "now"}));
+  const std::vector<std::string> nameless{"here", ""};
+  EXPECT_EQ(store_->get_all(nameless, soon()).status().code(), StatusCode::invalid_argument);
+  const std::vector<std::string> many(2000, std::string(kKeyBytesMax, 'k'));
+  EXPECT_EQ(store_->get_all(many, soon()).status().code(), StatusCode::invalid_argument);
+  EXPECT_EQ(store_->get("here", soon()).value(), "1");
+}
+
+// In as many answers as it takes.
+TEST_P(StoreConformance, GetAllOfLongValues) {
+  std::vector<std::string> keys;
+  std::vector<std::string> values;
+  for (const std::size_t bytes : {kValueBytesMax, std::size_t{3}, kValueBytesMax / 2,
+                                  kValueBytesMax / 2 - 16, std::size_t{0}, kValueBytesMax}) {
+    keys.push_back("long/" + std::to_string(keys.size()));
+    values.emplace_back(bytes, static_cast<char>('a' + keys.size()));
+    EXPECT_TRUE(store_->set(keys.back(), values.back(), soon()).ok());
+  }
+  const auto seen = store_->get_all(keys, soon());
+  ASSERT_TRUE(seen.ok()) << seen.status().to_string();
+  EXPECT_TRUE(*seen == values);
+}
+
 TEST_P(StoreConformance, AddCounts) {
   EXPECT_EQ(store_->add("n", 5, soon()).value(), 5);
   EXPECT_EQ(store_->add("n", -7, soon()).value(), -2);
