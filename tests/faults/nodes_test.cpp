@@ -199,7 +199,7 @@ TEST(ManyRanks, EightNodesOfFourConnectAndAreRightForAHundredRounds) {
     }
     const double loaded = since(start);
     if (Status status = world.barrier(); !status.ok()) return findings.add(status.to_string());
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // Its progress threads say goodbye.
+    std::this_thread::sleep_for(std::chrono::seconds(2));  // Its progress threads say goodbye.
     const auto again = std::chrono::steady_clock::now();
     auto made = Communicator::create(world, EchoRound::shape(kMany), EchoRound::options());
     if (!made.ok()) return findings.add("create: " + made.status().to_string());
