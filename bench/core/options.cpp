@@ -107,8 +107,8 @@ void BenchOptions::add_to(CLI::App& app) {
   app.add_flag("--check", s.check, "Poison the outputs and verify every value afterwards");
   app.add_flag("--threads", s.threads, "Ranks as threads of one process");
   app.add_flag("--bind,!--no-bind", s.bind,
-               "Bind rank r to processor r mod n, or, on several nodes, to two of its own where "
-               "there are so many (the default)");
+               "Bind rank r to processor r mod n, or, on several nodes, to as many of its own as "
+               "there are for each (the default)");
   app.add_flag("--quiet", s.quiet, "No table");
   app.add_option("--profile", s.profile_dir, "Write rank<r>.json (Perfetto) into this directory");
   app.add_option("--json", s.json, "Write the results as JSON; - is standard output");

@@ -33,10 +33,10 @@ CommunicatorOptions EchoRound::options() {
   return options;
 }
 
-EchoRound::Outcome EchoRound::run(int round, const Hook& hook) {
+EchoRound::Outcome EchoRound::run(int round, const Hook& hook, int tokens) {
   const int rank = communicator_.rank();
   const int hidden = communicator_.shape().hidden;
-  const int tokens = communicator_.shape().max_tokens;
+  if (tokens == 0) tokens = communicator_.shape().max_tokens;
   std::vector<float> x;
   for (int token = 0; token < tokens; ++token) {
     for (int i = 0; i < hidden; ++i) x.push_back(element(rank, round, token, i));
@@ -71,7 +71,7 @@ EchoRound::Outcome EchoRound::run(int round, const Hook& hook) {
   if (!result.status.ok()) {
     findings_.add(fmt::format("round {}: combine: {}", round, result.status.to_string()));
   } else {
-    check_sums(round, out, result.report);
+    check_sums(round, tokens, out, result.report);
   }
   for (int peer = 0; peer < communicator_.shape().experts / 2; ++peer) {
     if (outcome.dispatch.missing.contains(peer) || outcome.combine.missing.contains(peer)) {
@@ -104,10 +104,11 @@ void EchoRound::check_rows(int round, const Received& received) {
   }
 }
 
-void EchoRound::check_sums(int round, const std::vector<float>& out, const Report& report) {
+void EchoRound::check_sums(int round, int tokens, const std::vector<float>& out,
+                           const Report& report) {
   const int rank = communicator_.rank();
   const int hidden = communicator_.shape().hidden;
-  for (int token = 0; token < communicator_.shape().max_tokens; ++token) {
+  for (int token = 0; token < tokens; ++token) {
     RankSet owners;
     int expected = 0;
     for (int k = 0; k < kTopk; ++k) {

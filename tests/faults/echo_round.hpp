@@ -33,12 +33,12 @@ class EchoRound {
 
   EchoRound(Communicator& communicator, support::Findings& findings)
       : communicator_(communicator), findings_(findings) {}
-  /// Calls that fail, rows and sums that are wrong become findings.
-  Outcome run(int round, const Hook& hook = {});
+  /// Calls that fail, rows and sums that are wrong become findings. `tokens`: as many as there may be if none are given.
+  Outcome run(int round, const Hook& hook = {}, int tokens = 0);
 
  private:
   void check_rows(int round, const Received& received);
-  void check_sums(int round, const std::vector<float>& out, const Report& report);
+  void check_sums(int round, int tokens, const std::vector<float>& out, const Report& report);
 
   Communicator& communicator_;
   support::Findings& findings_;
