@@ -9,6 +9,7 @@
 
 #include "base/environment.hpp"
 #include "bootstrap/agreement.hpp"
+#include "bootstrap/gather_keys.hpp"
 #include "bootstrap/mesh.hpp"
 #include "bootstrap/process_group.hpp"
 #include "bootstrap/served_store.hpp"
@@ -112,18 +113,10 @@ Result<std::vector<std::string>> SpanningGroup::gather_among(const std::vector<i
   if (Status status = store_->set(keys_.back(), blob, deadline); !status.ok()) return status;
   std::vector<std::string> keys;
   for (const int member : members) keys.push_back(key_of(key, member));
-  auto blobs = store_->get_all(keys, deadline);
-  if (blobs.status().code() != StatusCode::deadline_exceeded) return blobs;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    const Status status = store_->get(keys[i], base::Deadline::after(kLook)).status();
-    if (status.code() == StatusCode::deadline_exceeded) {
-      return Status(StatusCode::deadline_exceeded,
-                    "collective call of a world of " + std::to_string(size()) + " ranks: rank " +
-                        std::to_string(members[i]) + " did not come before the deadline");
-    }
-    if (!status.ok()) return status;
-  }
-  return blobs;
+  return gather_keys(*store_, keys, deadline, [&](std::size_t i) {
+    return "collective call of a world of " + std::to_string(size()) + " ranks: rank " +
+           std::to_string(members[i]) + " did not come before the deadline";
+  });
 }
 
 Result<std::vector<std::string>> SpanningGroup::all_gather(std::string_view blob,

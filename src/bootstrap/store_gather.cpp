@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "base/log.hpp"
-#include "bootstrap/world_store.hpp"
+#include "bootstrap/gather_keys.hpp"
 #include "store/socket_store.hpp"
 #include "store/socket_store_server.hpp"
 
@@ -13,12 +13,6 @@ namespace {
 
 std::string key_of(const char* what, int rank) {
   return std::string(what) + std::to_string(rank);
-}
-
-Status waiting_for(int peer, const Status& status) {
-  if (status.code() != StatusCode::deadline_exceeded) return status;
-  return Status(StatusCode::deadline_exceeded,
-                "rank " + std::to_string(peer) + " did not join before the deadline");
 }
 
 }  // namespace
@@ -30,14 +24,7 @@ Result<std::vector<std::string>> gather_through(store::Store& store, int rank, i
   }
   std::vector<std::string> keys;
   for (int peer = 0; peer < size; ++peer) keys.push_back(key_of("blob/", peer));
-  auto blobs = store.get_all(keys, deadline);
-  if (blobs.status().code() != StatusCode::deadline_exceeded) return blobs;
-  for (int peer = 0; peer < size; ++peer) {
-    const auto theirs =
-        store.get(keys[static_cast<std::size_t>(peer)], base::Deadline::after(kLook));
-    if (!theirs.ok()) return waiting_for(peer, theirs.status());
-  }
-  return blobs;
+  return gather_keys(store, keys, deadline, did_not_join);
 }
 
 Result<std::vector<std::string>> gather_at(const store::Address& address, int rank, int size,

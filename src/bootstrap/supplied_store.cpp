@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "bootstrap/gather_keys.hpp"
 
 namespace sluice::bootstrap {
 namespace {
@@ -78,16 +79,10 @@ Result<std::vector<std::string>> SuppliedStore::gather(std::string_view blob,
             ", or the store was used before by a world that not all ranks joined or left");
   }
   joined_here_ = true;
-  std::vector<std::string> blobs;
-  for (int peer = 0; peer < size_; ++peer) {
-    auto theirs = get(join_key(peer), deadline);
-    if (theirs.status().code() == StatusCode::deadline_exceeded) {
-      return Status(StatusCode::deadline_exceeded,
-                    "rank " + std::to_string(peer) + " did not join before the deadline");
-    }
-    if (!theirs.ok()) return theirs.status();
-    blobs.push_back(std::move(*theirs));
-  }
+  std::vector<std::string> keys;
+  for (int peer = 0; peer < size_; ++peer) keys.push_back(join_key(peer));
+  auto blobs = gather_keys(*this, keys, deadline, did_not_join);
+  if (!blobs.ok()) return blobs;
   knows_all_ = true;
   return blobs;
 }

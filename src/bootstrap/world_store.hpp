@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,9 +15,6 @@
 namespace sluice::bootstrap {
 
 class WorldStore;
-
-/// For each key that was not all set before a deadline: how long to look whether it is missing.
-inline constexpr std::chrono::milliseconds kLook{100};
 
 /// Where a world over several nodes has its store.
 struct StorePlace {
