@@ -2,11 +2,16 @@
 //
 // A rank on a GPU falls silent while another one has more patience than the rest: that one waits on, alive, and who
 // waits for it must not give it up with the silent one (docs/protocol.md, "One silent rank").
+//
+// The silent one comes after all, which ends the patient one's wait: at a time after the others began to wait for the patient
+// one, however long that took. A patience that ended by the clock alone would on a busy machine be over before.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <barrier>
 #include <cstring>
+#include <string>
+#include <thread>
 
 #include "faults/late.hpp"
 #include "sluice/communicator.hpp"
@@ -20,10 +25,12 @@ constexpr int kPatient = 1;
 constexpr int kSilent = 3;
 constexpr int kTokens = 4;
 constexpr int kHidden = 256;
-/// The patient rank gives the silent one up when the others have waited for longer than this for the patient one, and not
-/// yet kRanks times as long.
+/// All ranks' but the patient one's, which has no deadline in its first call.
 constexpr milliseconds kShort = std::max(kDeadline, milliseconds(200));
-constexpr milliseconds kLong = 3 * kShort;
+constexpr milliseconds kForEver(-1);
+/// How long the others wait for the patient one, if the silent one comes meanwhile: longer than they would for one that gives
+/// no sign of life, and not yet as long as for one that does (kRanks deadlines).
+constexpr milliseconds kLong = 5 * kShort / 2;
 static_assert(kRanks > 3);
 
 class Caller {
@@ -80,12 +87,14 @@ class Caller {
   Handle handle_;
 };
 
-/// patience: of the patient rank; none if it waits for ever, until the silent one does come after all.
-/// `second`: what the others do after they have given the silent one up in a dispatch; then they miss `missing`.
-void expect_one_silent(milliseconds patience, int (Caller::*second)(milliseconds), int missing) {
-  const bool for_ever = patience < milliseconds(0);
+enum class Comes { while_they_wait, when_they_have_given_up };
+
+/// `second`: what the others do after they have given the silent rank up in a dispatch; then they miss `missing`.
+/// comes: when the silent rank does come.
+void expect_one_silent(Comes comes, int (Caller::*second)(milliseconds), int missing) {
+  const bool in_time = comes == Comes::while_they_wait;
   std::barrier<> all(kRanks);
-  std::barrier<> others(kRanks - 1);
+  std::barrier<> all_but_patient(kRanks - 1);
   const auto call = [&](World& world, support::Findings& failures) {
     CommunicatorOptions options;
     options.layout = Layout::expert_slab;
@@ -95,7 +104,7 @@ void expect_one_silent(milliseconds patience, int (Caller::*second)(milliseconds
     if (!communicator) {
       failures.add(communicator.status().to_string());
       all.arrive_and_drop();
-      if (world.rank() != kPatient) others.arrive_and_drop();
+      if (world.rank() != kPatient) all_but_patient.arrive_and_drop();
       return;
     }
     Caller caller(*communicator);
@@ -107,15 +116,17 @@ void expect_one_silent(milliseconds patience, int (Caller::*second)(milliseconds
     expect("dispatch of all", caller.dispatch(20 * kShort), 0);
     all.arrive_and_wait();
     if (world.rank() == kPatient) {
-      expect("the patient rank's call", caller.dispatch(patience), for_ever ? 0 : 1 << kSilent);
-      if (!for_ever) expect("its second call", (caller.*second)(kShort), missing);
+      expect("the patient rank's call", caller.dispatch(kForEver), 0);
+      if (in_time) expect("its second call", (caller.*second)(kShort), missing);
     } else if (world.rank() == kSilent) {
-      others.arrive_and_wait();
-      if (for_ever) (void)caller.dispatch(kShort);
+      all_but_patient.arrive_and_wait();
+      if (in_time) std::this_thread::sleep_for(kLong);
+      (void)caller.dispatch(kShort);
     } else {
       expect("first call without it", caller.dispatch(kShort), 1 << kSilent);
+      if (in_time) all_but_patient.arrive_and_wait();
       expect("second call without it", (caller.*second)(kShort), missing);
-      others.arrive_and_wait();
+      if (!in_time) all_but_patient.arrive_and_wait();
     }
     all.arrive_and_wait();
   };
@@ -125,13 +136,14 @@ void expect_one_silent(milliseconds patience, int (Caller::*second)(milliseconds
 }
 
 TEST(CudaSilent, WhoWaitsForItIsNotGivenUpInDispatch) {
-  expect_one_silent(kLong, &Caller::dispatch, 1 << kSilent);
+  expect_one_silent(Comes::while_they_wait, &Caller::dispatch, 1 << kSilent);
 }
 TEST(CudaSilent, WhoWaitsForItIsNotGivenUpInCombine) {
-  expect_one_silent(kLong, &Caller::combine, 1 << kSilent);
+  expect_one_silent(Comes::while_they_wait, &Caller::combine, 1 << kSilent);
 }
 TEST(CudaSilent, NobodyIsWaitedForLongerThanAsManyDeadlinesAsThereAreRanks) {
-  expect_one_silent(milliseconds(-1), &Caller::dispatch, 1 << kSilent | 1 << kPatient);
+  expect_one_silent(Comes::when_they_have_given_up, &Caller::dispatch,
+                    1 << kSilent | 1 << kPatient);
 }
 
 }  // namespace
