@@ -2,6 +2,8 @@
 #include "mpi_launch.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -13,7 +15,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -21,6 +22,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/system_error.hpp"
+#include "bootstrap/host_identity.hpp"
 #include "node_namespaces.hpp"
 #include "run_rank.hpp"
 
@@ -74,13 +76,6 @@ Result<base::Descriptor> board_file(const Case& bench_case) {
                                                        bytes, base::error_text(errno)));
 }
 
-/// Of this process, which has one thread; 0: there is none.
-pid_t first_child() {
-  std::ifstream children(fmt::format("/proc/self/task/{}/children", getpid()));
-  pid_t child = 0;
-  return children >> child ? child : 0;
-}
-
 /// mpirun on node 0, its daemons elsewhere: by address, since there are no names to look up.
 std::vector<std::string> mpirun_on_nodes(const Case& bench_case, const std::string& agent) {
   std::vector<std::string> words = mpirun(bench_case.ranks);
@@ -106,22 +101,9 @@ std::vector<std::string> mpirun_on_nodes(const Case& bench_case, const std::stri
   return words;
 }
 
-/// Waits for mpirun, and ends what it has left behind; its exit status.
-int end_of(pid_t mpirun) {
-  int status = 0;
-  for (;;) {
-    int ended = 0;
-    const pid_t pid = waitpid(-1, &ended, 0);
-    if (pid < 0 && errno == EINTR) continue;
-    if (pid == mpirun) status = ended;
-    if (pid == mpirun || pid < 0) break;
-  }
-  for (pid_t left = first_child(); left > 0; left = first_child()) {
-    kill(left, SIGKILL);
-    while (waitpid(left, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : kExitFailed;
+bool has_ended(const base::Descriptor& process) {
+  pollfd ended{.fd = process.number(), .events = POLLIN, .revents = 0};
+  return poll(&ended, 1, 0) > 0;
 }
 
 int run_on_nodes(const BenchOptions& options, const std::string& peer, int argc, char** argv) {
@@ -152,14 +134,21 @@ int run_on_nodes(const BenchOptions& options, const std::string& peer, int argc,
   }
   setenv("SLUICE_BENCH_NODES", places.c_str(), 1);
 
-  // mpirun's daemons, if they outlive it, become this process's.
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  // mpirun is the first process of a namespace: the kernel ends its daemons and their ranks with it, and it with this process,
+  // whatever ends this process.
+  if (unshare(CLONE_NEWPID) != 0) {
+    return complain(
+        Status(StatusCode::unavailable,
+               "no namespaces: cannot make one of processes: " + base::error_text(errno)),
+        -1);
+  }
+  const Result<base::Descriptor> parent = bootstrap::watch_process(getpid());
+  if (!parent) return complain(parent.status(), -1);
   std::fflush(nullptr);
-  const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(kExitFailed);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (has_ended(*parent)) _exit(kExitFailed);
     setenv("SLUICE_NETWORK_ADDRESS", NodeNamespaces::address(0).c_str(), 1);
     const Status entered = nodes->enter(0);
     _exit(entered ? start(std::move(words)) : complain(entered, -1));
@@ -168,7 +157,10 @@ int run_on_nodes(const BenchOptions& options, const std::string& peer, int argc,
     return complain(Status(StatusCode::io_error, "cannot start mpirun: " + base::error_text(errno)),
                     -1);
   }
-  return end_of(pid);
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : kExitFailed;
 }
 
 }  // namespace
