@@ -11,7 +11,7 @@ namespace sluice::bootstrap {
 namespace {
 
 // "sluice" and the version of what ranks of one world say to each other.
-constexpr std::uint64_t kMagic = 0x0101'6563'6975'6c73;
+constexpr std::uint64_t kMagic = 0x0102'6563'6975'6c73;
 
 std::string encode(const Introduction& introduction) {
   base::ByteWriter writer;
