@@ -152,9 +152,12 @@ Result<Opening> open(Group& group, const window::WindowLayout& window, std::size
                           std::max(row_bytes, message_bytes), opening.chunk_bytes);
   }
   if (status = group.agree(status, deadline); !status.ok()) return status;
-  // What ranks put, others look for where their own layout says.
-  const std::string mine = fmt::format("{} rows a message and {} bytes a chunk",
-                                       opening.layouts.front().group_rows(), opening.chunk_bytes);
+  // What ranks put, others look for where their own layout says; and who has been given up stops taking what comes before
+  // its memory is used again (docs/relay.md, "Leases"): both by one patience.
+  const std::string mine =
+      fmt::format("puts {} rows a message and {} bytes a chunk, with a patience of {} ms",
+                  opening.layouts.front().group_rows(), opening.chunk_bytes,
+                  std::chrono::duration_cast<std::chrono::milliseconds>(opening.patience).count());
   auto theirs = group.all_gather(mine, deadline);
   if (!theirs.ok()) return theirs.status();
   for (int rank = 0; rank < group.size(); ++rank) {
@@ -162,9 +165,9 @@ Result<Opening> open(Group& group, const window::WindowLayout& window, std::size
     if (seen == theirs->front()) continue;
     return Status(
         StatusCode::mismatch,
-        fmt::format("between nodes: rank 0 puts {}, rank {} puts {}: their networks, or settings "
-                    "of them, differ",
-                    theirs->front(), rank, seen));
+        fmt::format(
+            "between nodes: rank 0 {}, rank {} {}: their networks, or settings of them, differ",
+            theirs->front(), rank, seen));
   }
   return opening;
 }

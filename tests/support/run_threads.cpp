@@ -9,6 +9,7 @@
 #include "bootstrap/thread_group.hpp"
 #include "support/run_ranks.hpp"
 #include "support/wired_network.hpp"
+#include "support/wrong_scheme.hpp"
 
 namespace sluice::support {
 
@@ -50,12 +51,14 @@ class Finish {
   std::size_t count_ = 0;
 };
 
+/// SLUICE_TEST_WIRE: the wire's weather (wired_network.hpp). SLUICE_TEST_SCHEME: how ranks are misled (wrong_scheme.hpp).
 Result<std::vector<World>> make_worlds(const std::vector<int>& nodes) {
   const char* const weather = std::getenv("SLUICE_TEST_WIRE");
-  if (weather == nullptr || nodes.size() < 2) return World::threads(nodes);
-  auto named = transport::network_of(base::Environment::read());
-  if (!named) return named.status();
-  auto network = wired(std::move(*named), weathers_named(weather));
+  const char* const scheme = std::getenv("SLUICE_TEST_SCHEME");
+  if ((weather == nullptr && scheme == nullptr) || nodes.size() < 2) return World::threads(nodes);
+  auto network = transport::network_of(base::Environment::read());
+  if (network && weather != nullptr) network = wired(std::move(*network), weathers_named(weather));
+  if (network && scheme != nullptr) network = with_scheme(std::move(*network), scheme);
   if (!network) return network.status();
   std::vector<World> worlds;
   for (auto& group :

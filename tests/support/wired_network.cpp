@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/byte_stream.hpp"
+#include "support/forwarding_endpoint.hpp"
 
 namespace sluice::support {
 namespace {
@@ -35,20 +36,16 @@ Result<std::string> leading(Wire& wire, const std::string& name, const Weather& 
   return std::string(reinterpret_cast<const char*>(&address), sizeof(address));
 }
 
-class WiredEndpoint final : public transport::Endpoint {
+class WiredEndpoint final : public ForwardingEndpoint {
  public:
   WiredEndpoint(std::unique_ptr<Endpoint> inner, std::shared_ptr<Wire> wire, Weathers weathers)
-      : wire_(std::move(wire)), weathers_(std::move(weathers)), inner_(std::move(inner)) {}
+      : ForwardingEndpoint(std::move(inner)),
+        wire_(std::move(wire)),
+        weathers_(std::move(weathers)) {}
+  ~WiredEndpoint() override { close(); }  // Before its wire.
 
-  const transport::Traits& traits() const noexcept override { return inner_->traits(); }
-  Result<transport::Region> add_region(std::byte* base, std::size_t bytes) override {
-    return inner_->add_region(base, bytes);
-  }
-  Result<transport::Region> add_device_region(const transport::DeviceRegion& region) override {
-    return inner_->add_device_region(region);
-  }
   Result<std::string> introduction() override {
-    const Result<std::string> plain = inner_->introduction();
+    const Result<std::string> plain = ForwardingEndpoint::introduction();
     if (!plain.ok()) return plain;
     // Worlds' endpoints bundle.
     transport::BundlingEndpoint::Introduction own;
@@ -60,22 +57,10 @@ class WiredEndpoint final : public transport::Endpoint {
     own.below = std::move(led).value();
     return own.encode();
   }
-  Status connect(int peer, std::string_view introduction) override {
-    return inner_->connect(peer, introduction);
-  }
-  transport::Posted put(const transport::Chunk& chunk) override { return inner_->put(chunk); }
-  std::size_t poll(std::span<transport::Event> events) override { return inner_->poll(events); }
-  void took(int peer, int chunks) override { inner_->took(peer, chunks); }
-  void abandon(int peer) override { inner_->abandon(peer); }
-  bool drain() override { return inner_->drain(); }
-  void idle(std::chrono::nanoseconds at_most) override { inner_->idle(at_most); }
-  void wake() noexcept override { inner_->wake(); }
-  std::uint64_t bytes_put(int peer) const noexcept override { return inner_->bytes_put(peer); }
 
  private:
   std::shared_ptr<Wire> wire_;
   Weathers weathers_;
-  std::unique_ptr<Endpoint> inner_;
 };
 
 class WiredNetwork final : public transport::Network {
