@@ -12,8 +12,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <optional>
 
+#include "node_namespaces.hpp"
 #include "support/caller_stores.hpp"
 #include "support/run_ranks.hpp"
 
@@ -52,11 +54,43 @@ void write_all(int descriptor, const std::string& bytes) {
   }
 }
 
-/// Where the ranks of one run meet.
+/// So many, made when they are wanted first, for the rest of the process.
+const Result<bench::NodeNamespaces>& namespaces(int nodes) {
+  static std::map<int, Result<bench::NodeNamespaces>> made;
+  const auto found = made.find(nodes);
+  if (found != made.end()) return found->second;
+  return made.emplace(nodes, bench::NodeNamespaces::make(nodes)).first->second;
+}
+
+/// Where the ranks of one run are, and meet.
 class Meeting {
  public:
-  Meeting() : rendezvous_(fresh_rendezvous()) {
+  explicit Meeting(const std::vector<int>& nodes) : rendezvous_(fresh_rendezvous()) {
+    for (std::size_t node = 0; node < nodes.size(); ++node) {
+      node_of_.insert(node_of_.end(), static_cast<std::size_t>(nodes[node]),
+                      static_cast<int>(node));
+    }
     if (std::getenv("SLUICE_TEST_STORE") != nullptr) directory_.emplace();
+    if (nodes.size() < 2 || std::getenv("SLUICE_TEST_NETNS") == nullptr) return;
+    namespaces_ = &namespaces(static_cast<int>(nodes.size()));
+    static int port = 20000;  // Of each run its own: sockets linger.
+    rendezvous_ =
+        "tcp:" + bench::NodeNamespaces::address(0) + ":" + std::to_string(port++ % 10000 + 20000);
+  }
+  /// Why there is none.
+  Status status() const {
+    if (namespaces_ == nullptr || namespaces_->ok()) return {};
+    return {namespaces_->status().code(), "no namespaces: " + namespaces_->status().message()};
+  }
+  /// By the rank's process.
+  Status enter_node(int rank) const {
+    const int node = node_of_[static_cast<std::size_t>(rank)];
+    if (namespaces_ != nullptr) {
+      ::setenv("SLUICE_NETWORK_ADDRESS", bench::NodeNamespaces::address(node).c_str(), 1);
+      return (*namespaces_)->enter(node);
+    }
+    if (node_of_.back() > 0) ::setenv("SLUICE_NODE", std::to_string(node).c_str(), 1);
+    return {};
   }
   Result<World> join(int rank, int ranks) const {
     WorldOptions options;
@@ -67,19 +101,17 @@ class Meeting {
   }
 
  private:
-  const std::string rendezvous_;
+  std::vector<int> node_of_;  // By rank.
+  std::string rendezvous_;
+  const Result<bench::NodeNamespaces>* namespaces_ = nullptr;
   std::optional<ScratchDirectory> directory_;
 };
 
 void run_child(int rank, int ranks, const Meeting& meeting, const RankBody& body,
                const RunOptions& options, Findings& findings) {
-  const std::vector<int> nodes = node_sizes(ranks);
-  if (nodes.size() > 1) {
-    int node = 0;
-    for (int left = rank; left >= nodes[static_cast<std::size_t>(node)]; ++node) {
-      left -= nodes[static_cast<std::size_t>(node)];
-    }
-    ::setenv("SLUICE_NODE", std::to_string(node).c_str(), 1);
+  if (Status status = meeting.enter_node(rank); !status.ok()) {
+    findings.add("node: " + status.to_string());
+    return;
   }
   Result<World> world = meeting.join(rank, ranks);
   if (!world) {
@@ -90,7 +122,7 @@ void run_child(int rank, int ranks, const Meeting& meeting, const RankBody& body
   if (!options.leave) return;
   // On several nodes leave() does not wait for ranks of other nodes, and a process that ends takes with it
   // what they were still to get (docs/relay.md).
-  if (nodes.size() > 1) static_cast<void>(world->barrier());
+  if (node_sizes(ranks).size() > 1) static_cast<void>(world->barrier());
   const Status left = world->leave(std::chrono::seconds(20));
   if (!left.ok()) findings.add("World::leave: " + left.to_string());
 }
@@ -196,7 +228,11 @@ void report_child(int rank, const Child& child, const RunOptions& options, RunRe
 
 RunResult run_as_processes(int ranks, const RankBody& body, const RunOptions& options) {
   RunResult result;
-  const Meeting meeting;
+  const Meeting meeting(node_sizes(ranks));
+  if (Status status = meeting.status(); !status.ok()) {
+    result.failures.push_back(status.to_string());
+    return result;
+  }
   std::vector<Child> children;
   for (int rank = 0; rank < ranks; ++rank) {
     children.push_back(start_child(rank, ranks, meeting, body, options, result));

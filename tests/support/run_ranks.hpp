@@ -41,8 +41,9 @@ std::vector<int> node_sizes(int ranks);
 /// (wired_network.hpp).
 RunResult run_as_threads(int ranks, const RankBody& body, const RunOptions& options = {});
 /// Runs `body` on `ranks` child processes, joined by a rendezvous of their own, or by a caller's store
-/// (FileStore) if SLUICE_TEST_STORE is set. The caller has no
-/// other thread: a child is a copy of its only one. A child never returns to the caller.
+/// (FileStore) if SLUICE_TEST_STORE is set. With SLUICE_TEST_NETNS each node has namespaces of its own, or the one
+/// failure begins with "unavailable: no namespaces". The caller has no other thread: a child is a copy of its only one. A
+/// child never returns to the caller.
 RunResult run_as_processes(int ranks, const RankBody& body, const RunOptions& options = {});
 
 using RunRanks = RunResult (*)(int ranks, const RankBody& body, const RunOptions& options);

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+//
+// How soon, with the settings that there are by default, all others' reports name a process that is killed, frozen, or cut
+// off with its whole node: it is idle, has sent and waits, or has received. Nodes are apart in namespaces of their own, so that
+// a link between them can be cut.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <ostream>
+#include <string>
+
+#include "base/deadline.hpp"
+#include "faults/echo_round.hpp"
+#include "node_namespaces.hpp"
+#include "support/run_ranks.hpp"
+
+namespace sluice::faults {
+namespace {
+
+constexpr int kRanks = 4;
+constexpr int kVictim = 3;
+constexpr int kFaultyRound = 5;
+constexpr int kRounds = 12;
+
+using Moment = EchoRound::Moment;
+enum class What { killed, frozen, cut_off };
+
+struct Fault {
+  const char* name;
+  int node_size;  // 2: it has a neighbour; 3: it is alone on its node.
+  What what;
+  Moment when;
+
+  /// What is promised, and what a busy machine may add.
+  double limit_seconds() const { return (what == What::killed ? 1.0 : 1.5) + 0.5; }
+};
+void PrintTo(const Fault& fault, std::ostream* out) {
+  *out << fault.name;
+}
+
+/// When it happened; of all processes.
+class Time {
+ public:
+  Time() {
+    void* const page = ::mmap(nullptr, sizeof(std::atomic<std::int64_t>), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) std::abort();
+    at_ns_ = new (page) std::atomic<std::int64_t>(0);
+  }
+  ~Time() { ::munmap(at_ns_, sizeof(*at_ns_)); }
+  Time(const Time&) = delete;
+  Time& operator=(const Time&) = delete;
+
+  void is_now() const { at_ns_->store(base::now_ns()); }
+  double seconds_until(std::int64_t then_ns) const {
+    return static_cast<double>(then_ns - at_ns_->load()) * 1e-9;
+  }
+
+ private:
+  std::atomic<std::int64_t>* at_ns_;
+};
+
+/// The calling process's node's, to the others.
+void set_link(const char* state, support::Findings& findings) {
+  const std::string command = fmt::format("PATH=\"$PATH:/usr/sbin:/sbin\" ip link set {} {}",
+                                          bench::NodeNamespaces::interface(), state);
+  if (std::system(command.c_str()) != 0) findings.add(command);
+}
+
+void strike(What what, const Time& time, support::Findings& findings) {
+  time.is_now();
+  if (what == What::killed) ::kill(::getpid(), SIGKILL);
+  if (what == What::frozen) ::kill(::getpid(), SIGSTOP);
+  if (what == What::cut_off) set_link("down", findings);
+}
+
+class Noticed : public ::testing::TestWithParam<Fault> {
+ protected:
+  void SetUp() override {
+    ::setenv("SLUICE_TEST_NODE_SIZE", std::to_string(GetParam().node_size).c_str(), 1);
+    ::setenv("SLUICE_TEST_NETNS", "1", 1);
+    ::setenv("SLUICE_NETWORK", "tcp,net", 1);
+  }
+  void TearDown() override {
+    ::unsetenv("SLUICE_TEST_NETNS");
+    ::unsetenv("SLUICE_TEST_NODE_SIZE");
+  }
+};
+
+TEST_P(Noticed, ByAllOthersInTime) {
+  const Fault fault = GetParam();
+  const Time time;
+  const auto body = [&](World& world, support::Findings& findings) {
+    auto made = Communicator::create(world, EchoRound::shape(kRanks), EchoRound::options());
+    if (!made.ok()) return findings.add("create: " + made.status().to_string());
+    const auto processes = world.all_gather(std::to_string(::getpid()));
+    if (!processes.ok()) return findings.add("all_gather: " + processes.status().to_string());
+    const int rank = world.rank();
+    const bool cut = fault.what == What::cut_off;
+    const bool on_its_node = rank / fault.node_size == kVictim / fault.node_size;
+    // Who is cut off with it still hears it, and no longer who is not.
+    const int awaited = cut && on_its_node ? 0 : kVictim;
+    std::int64_t named_ns = 0;
+    EchoRound rounds(*made, findings);
+    for (int round = 0; round < kRounds; ++round) {
+      const EchoRound::Outcome seen = rounds.run(round, [&](Moment when) {
+        if (round == kFaultyRound && rank == kVictim && when == fault.when) {
+          strike(fault.what, time, findings);
+        }
+      });
+      const std::int64_t now_ns = base::now_ns();
+      if (named_ns != 0 || !seen.missing.contains(awaited)) continue;
+      const bool by_dispatch = seen.dispatch.missing.contains(awaited);
+      named_ns = now_ns - (by_dispatch ? static_cast<std::int64_t>(seen.combine_seconds * 1e9) : 0);
+    }
+    if (cut && rank == kVictim) set_link("up", findings);  // For the next test.
+    // Of a frozen one nothing more is expected, but it would keep the test waiting.
+    if (rank == 0 && fault.what == What::frozen) {
+      ::kill(std::atoi((*processes)[kVictim].c_str()), SIGKILL);
+    }
+    if (named_ns == 0) return findings.add(fmt::format("no report names rank {}", awaited));
+    const double seconds = time.seconds_until(named_ns);
+    findings.set_note(fmt::format("{:.3f}", seconds));
+    if (seconds > fault.limit_seconds()) {
+      findings.add(fmt::format("rank {} was named after {:.3f} s, expected {} at most", awaited,
+                               seconds, fault.limit_seconds()));
+    }
+  };
+  support::RunOptions options;
+  options.watchdog = std::chrono::seconds(60);
+  options.leave = false;
+  const support::RunResult result = support::run_as_processes(kRanks, body, options);
+  if (!result.failures.empty() && result.failures[0].find("no namespaces") != std::string::npos) {
+    GTEST_SKIP() << result.failures[0];
+  }
+  std::string times;
+  for (const std::string& note : result.notes) times += note.empty() ? " -" : " " + note;
+  fmt::print("{}: named by each rank after s:{}\n", fault.name, times);
+  for (const std::string& failure : result.failures) {
+    const bool meant =
+        failure.starts_with(fmt::format("rank {}: ended by signal {}", kVictim, SIGKILL));
+    if (!meant) ADD_FAILURE() << failure;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Faults, Noticed,
+    ::testing::Values(Fault{"KilledIdle", 2, What::killed, Moment::idle},
+                      Fault{"KilledSent", 2, What::killed, Moment::sent},
+                      Fault{"KilledBetween", 2, What::killed, Moment::between},
+                      Fault{"KilledAloneIdle", 3, What::killed, Moment::idle},
+                      Fault{"KilledAloneSent", 3, What::killed, Moment::sent},
+                      Fault{"KilledAloneBetween", 3, What::killed, Moment::between},
+                      Fault{"FrozenIdle", 2, What::frozen, Moment::idle},
+                      Fault{"FrozenSent", 2, What::frozen, Moment::sent},
+                      Fault{"FrozenBetween", 2, What::frozen, Moment::between},
+                      Fault{"FrozenAloneIdle", 3, What::frozen, Moment::idle},
+                      Fault{"FrozenAloneSent", 3, What::frozen, Moment::sent},
+                      Fault{"FrozenAloneBetween", 3, What::frozen, Moment::between},
+                      Fault{"CutOffIdle", 2, What::cut_off, Moment::idle},
+                      Fault{"CutOffSent", 2, What::cut_off, Moment::sent},
+                      Fault{"CutOffBetween", 2, What::cut_off, Moment::between},
+                      Fault{"CutOffAloneIdle", 3, What::cut_off, Moment::idle},
+                      Fault{"CutOffAloneSent", 3, What::cut_off, Moment::sent},
+                      Fault{"CutOffAloneBetween", 3, What::cut_off, Moment::between}),
+    [](const ::testing::TestParamInfo<Fault>& each) { return std::string(each.param.name); });
+
+}  // namespace
+}  // namespace sluice::faults
