@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "bootstrap/introduction.hpp"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <utility>
 
@@ -10,8 +12,9 @@
 namespace sluice::bootstrap {
 namespace {
 
-// "sluice" and the version of what ranks of one world say to each other.
+// "sluice", and in the upper 16 bits the version of what ranks of one world say to each other.
 constexpr std::uint64_t kMagic = 0x0102'6563'6975'6c73;
+constexpr int kVersionShift = 48;
 
 std::string encode(const Introduction& introduction) {
   base::ByteWriter writer;
@@ -27,6 +30,13 @@ Result<Introduction> decode(std::string_view blob, std::size_t place) {
   base::ByteReader reader(blob);
   Introduction introduction;
   const auto magic = reader.get<std::uint64_t>();
+  if (reader.ok() && magic != kMagic && (magic ^ kMagic) << (64 - kVersionShift) == 0) {
+    return Status(
+        StatusCode::mismatch,
+        fmt::format("the rank at place {} of the gather introduces itself by version {:#x}, "
+                    "this one by version {:#x}: their builds of the library differ",
+                    place, magic >> kVersionShift, kMagic >> kVersionShift));
+  }
   introduction.status = decode_status(reader.get_string());
   introduction.rank = reader.get<int>();
   introduction.size = reader.get<int>();

@@ -13,8 +13,9 @@ using base::ByteWriter;
 
 constexpr std::uint8_t kHelloOperation = 255;
 constexpr std::uint8_t kGoodbyeOperation = 254;
-// "sluice" and the version of this protocol.
-constexpr std::uint64_t kMagic = 0x0002'6563'6975'6c73;
+// A hello's first word: "sluice", and the version of this protocol in the upper 16 bits.
+constexpr std::uint64_t kName = 0x6563'6975'6c73;
+constexpr int kVersionShift = 48;
 
 std::string framed(const std::string& payload) {
   ByteWriter writer;
@@ -41,7 +42,8 @@ Status bad_message(const char* what, std::size_t bytes) {
 
 std::string encode_hello(std::uint64_t id, const Hello& hello) {
   ByteWriter writer;
-  writer.put(id).put(kHelloOperation).put(kMagic).put(hello.client).put(hello.clients);
+  const std::uint64_t magic = static_cast<std::uint64_t>(hello.version) << kVersionShift | kName;
+  writer.put(id).put(kHelloOperation).put(magic).put(hello.client).put(hello.clients);
   return framed(writer.take());
 }
 
@@ -86,9 +88,12 @@ Result<DecodedRequest> decode_request(std::string_view payload) {
   if (operation == kHelloOperation) {
     const auto magic = reader.get<std::uint64_t>();
     Hello hello;
+    hello.version = static_cast<std::uint16_t>(magic >> kVersionShift);
+    const bool named = reader.ok() && (magic & ~(~std::uint64_t{0} << kVersionShift)) == kName;
+    const bool known = hello.version == kProtocolVersion;  // Else nobody knows what follows.
     hello.client = reader.get<std::uint32_t>();
     hello.clients = reader.get<std::uint32_t>();
-    if (!reader.ok() || !reader.at_end() || magic != kMagic) {
+    if (!named || (known && !(reader.ok() && reader.at_end()))) {
       return bad_message("a hello", payload.size());
     }
     decoded.hello = hello;

@@ -22,11 +22,16 @@
 
 namespace sluice::store {
 
+/// Raised with every change of what travels, but for frames, for where a hello has this number, and for replies: by those a
+/// client of another version is told.
+inline constexpr std::uint16_t kProtocolVersion = 2;
+
 /// The first request of a connection.
 struct Hello {
   /// Which of `clients` this is; both 0 where clients are not counted.
   std::uint32_t client = 0;
   std::uint32_t clients = 0;
+  std::uint16_t version = kProtocolVersion;  ///< With another one, the rest means nothing.
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = sizeof(std::uint32_t);

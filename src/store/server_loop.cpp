@@ -160,6 +160,12 @@ void ServerLoop::note_end(const Connection& ended) {
 }
 
 Status ServerLoop::greet(Connection& connection, const Hello& hello) {
+  if (hello.version != kProtocolVersion) {
+    return Status(StatusCode::mismatch,
+                  "the store is served by version " + std::to_string(kProtocolVersion) +
+                      " of its protocol, a rank with version " + std::to_string(hello.version) +
+                      " came: their builds of the library differ");
+  }
   if (awaited_.empty()) return {};
   if (hello.clients != awaited_.size() || hello.client >= awaited_.size()) {
     return Status(StatusCode::mismatch, "the rendezvous belongs to a world of " +

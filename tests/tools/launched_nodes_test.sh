@@ -77,17 +77,21 @@ grep -q 'node 1 gave up' "$folder/errors.0"
 # One puts other messages than the others do, has more of them under way, or is more patient.
 last_variables=SLUICE_NETWORK_MESSAGE_ROWS=8
 run 'a a b b'
-grep -q 'rank 0 puts 64 rows a message and 524288 bytes a chunk, with a patience of 900 ms, rank 3 puts 8 rows' \
+grep -q 'rank 0 puts 64 rows a message and 524288 bytes a chunk, with a patience of 60000 ms, rank 3 puts 8 rows' \
   "$folder/errors.0"
 [ "$statuses" = '2 2 2 2 ' ]
 # Its memory would be used again before it stops taking what comes.
 last_variables=SLUICE_NETWORK_PATIENCE_MS=5000
 run 'a a b b'
-grep -q 'with a patience of 900 ms, rank 3 puts .* with a patience of 5000 ms' "$folder/errors.0"
+grep -q 'with a patience of 60000 ms, rank 3 puts .* with a patience of 5000 ms' "$folder/errors.0"
 [ "$statuses" = '2 2 2 2 ' ]
 last_variables=SLUICE_NETWORK_CREDITS=8
 run 'a a b b'
 grep -q 'window 256.*window 8' "$folder/errors.0"
+[ "$statuses" = '2 2 2 2 ' ]
+last_variables='SLUICE_NETWORK=tcp;ofi_rxm'
+run 'a a b b'
+grep -q 'uses provider net,.*uses provider tcp;ofi_rxm,' "$folder/errors.0"
 [ "$statuses" = '2 2 2 2 ' ]
 last_variables=
 

@@ -247,6 +247,18 @@ TEST(ProcessWorld, JoinsWithACallersAllGather) {
     return Result<std::vector<std::string>>(std::vector<std::string>{std::string(blob)});
   });
   EXPECT_EQ(wrong.status().code(), StatusCode::mismatch);
+  // Of a build with another version of introductions, which begins likewise.
+  auto other = World::create(0, 2, [](std::string_view blob) {
+    std::string theirs(blob);
+    theirs[6] = static_cast<char>(theirs[6] ^ 0x40);
+    return Result<std::vector<std::string>>(std::vector<std::string>{std::string(blob), theirs});
+  });
+  EXPECT_EQ(other.status().code(), StatusCode::mismatch);
+  EXPECT_NE(
+      other.status().message().find("place 1 of the gather introduces itself by version 0x142, "
+                                    "this one by version 0x102"),
+      std::string::npos)
+      << other.status().to_string();
   auto throwing = World::create(0, 2, [](std::string_view) -> Result<std::vector<std::string>> {
     throw std::runtime_error("no network");
   });

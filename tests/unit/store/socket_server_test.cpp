@@ -50,7 +50,7 @@ TEST(SocketStoreServer, BadInputClosesThatConnectionOnly) {
   std::string cut_hello = encode_hello(0, {});
   cut_hello[0] = static_cast<char>(cut_hello[0] - 1);
   std::string bad_magic = encode_hello(0, {});
-  bad_magic[15] = static_cast<char>(bad_magic[15] ^ 1);
+  bad_magic[15] = static_cast<char>(bad_magic[15] ^ 1);  // In its name.
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(8, '\0'), std::string(8, '\xff'),
         encode_request(1, request),                 // No hello before it.
@@ -62,6 +62,36 @@ TEST(SocketStoreServer, BadInputClosesThatConnectionOnly) {
     EXPECT_TRUE(is_closed(*socket)) << bytes.size() << " bytes";
     EXPECT_TRUE((*good)->set("k", "v", soon()).ok());
   }
+}
+
+// Whatever follows there.
+TEST(SocketStoreServer, ToldToAnotherVersionAreBoth) {
+  auto server = SocketStoreServer::start(new_address(), 0);
+  ASSERT_TRUE(server.ok());
+  Hello hello;
+  hello.version = 77;
+  for (const int more : {0, 5}) {
+    auto socket = connect_to((*server)->address(), soon());
+    ASSERT_TRUE(socket.ok());
+    std::string bytes = encode_hello(0, hello) + std::string(static_cast<std::size_t>(more), 'x');
+    bytes[0] = static_cast<char>(bytes[0] + more);
+    ASSERT_TRUE(send_all(*socket, bytes, soon(), "test").ok());
+    pollfd answer{socket->number(), POLLIN, 0};
+    ASSERT_EQ(poll_until({&answer, 1}, soon()), 1);
+    std::string said(4096, '\0');
+    const ssize_t got = ::recv(socket->number(), said.data(), said.size(), 0);
+    ASSERT_GT(got, static_cast<ssize_t>(kFrameHeaderBytes));
+    const auto reply = decode_reply(std::string_view(said).substr(
+        kFrameHeaderBytes, static_cast<std::size_t>(got) - kFrameHeaderBytes));
+    ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+    EXPECT_EQ(reply->reply.status.code(), StatusCode::mismatch);
+    EXPECT_NE(reply->reply.status.message().find("version 2 "), std::string::npos);
+    EXPECT_NE(reply->reply.status.message().find("version 77 "), std::string::npos);
+    EXPECT_TRUE(is_closed(*socket));
+  }
+  // A client says so at once, rather than trying again until its deadline.
+  const auto client = SocketStore::connect((*server)->address(), hello, soon());
+  EXPECT_EQ(client.status().code(), StatusCode::mismatch) << client.status().to_string();
 }
 
 TEST(SocketStoreServer, SurvivesRandomBytes) {
