@@ -107,16 +107,17 @@ class Traffic : public OnNodes {
   static constexpr int kHidden = 2048;  // A row is longer than all that describes it.
   static constexpr std::int64_t kRowBytes = 2 * kHidden;
 
-  Scenario scenario() const {
+  Scenario scenario(Mode mode, Layout layout) const {
     Scenario made;
     made.ranks = GetParam().ranks;
     made.shape = Shape{GetParam().ranks * 2, 4, kHidden, 6};
-    made.options.mode = Mode::throughput;
-    made.options.layout = Layout::rank_major;
+    made.options.mode = mode;
+    made.options.layout = layout;
     made.steps.emplace_back();
     made.steps.back().tokens = support::TokensKind::full;
     return made;
   }
+  void expect_one_record(Mode mode, Layout layout) const;
   static std::int64_t rows_put(const Communicator& communicator, std::vector<std::int64_t>& before,
                                const std::vector<int>& nodes, support::Findings& findings) {
     const std::vector<std::int64_t> now = communicator.statistics().network_bytes;
@@ -177,9 +178,9 @@ class Traffic : public OnNodes {
   };
 };
 
-TEST_P(Traffic, OneRecordPerTokenAndNode) {
+void Traffic::expect_one_record(Mode mode, Layout layout) const {
   place(GetParam(), 1);
-  const Scenario job = scenario();
+  const Scenario job = scenario(mode, layout);
   const Step step = prepare_step(job, job.steps[0], 0);
   const std::vector<int> nodes = rank_to_node(job.ranks);
   const auto failures = run_body(job, [&](World& world, Communicator& communicator,
@@ -233,6 +234,15 @@ TEST_P(Traffic, OneRecordPerTokenAndNode) {
       findings.add(fmt::format("combine: {} rows put in all, expected {}", put, owed));
   });
   expect_clean(failures);
+}
+
+TEST_P(Traffic, OneRecordPerTokenAndNode) {
+  for (const Mode mode : {Mode::latency, Mode::throughput}) {
+    for (const Layout layout : {Layout::rank_major, Layout::expert_major, Layout::expert_slab}) {
+      SCOPED_TRACE(fmt::format("{} {}", to_string(mode), to_string(layout)));
+      expect_one_record(mode, layout);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, OnNodes, ::testing::ValuesIn(kNodes), OnNodes::name);

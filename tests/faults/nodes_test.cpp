@@ -182,12 +182,14 @@ TEST(OnTwoNodesPatiently, WhatWasPutToAKilledRankIsFreeWhenItsEndIsKnown) {
   ::unsetenv("SLUICE_TEST_NODE_SIZE");
 }
 
-// More ranks than processors by far: they meet, connect, and everything is right. How long it takes is
-// printed, apart from what each process takes to load libfabric (0.2 s of sleep, 0.15 s of work).
+// More ranks than processors by far: they meet, connect, and everything is right. Two seconds are the aim (which are printed,
+// and met where nothing else runs), apart from what each process takes to load libfabric: 0.2 s of sleep, 0.15 s of work.
 TEST(ManyRanks, EightNodesOfFourConnectAndAreRightForAHundredRounds) {
   ::setenv("SLUICE_TEST_NODE_SIZE", "4", 1);
   ::setenv("SLUICE_NETWORK", "tcp,net", 1);
   constexpr int kMany = 32;
+  // Beside other tests, and with sanitizers.
+  constexpr double kLongest = sizeof(SLUICE_SANITIZERS) > 1 ? 40 : 10;
   const auto since = [](std::chrono::steady_clock::time_point then) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - then).count();
   };
@@ -211,10 +213,15 @@ TEST(ManyRanks, EightNodesOfFourConnectAndAreRightForAHundredRounds) {
         findings.add(fmt::format("round {}: a rank is missing", round));
       }
       if (round > 0 || world.rank() != 0) continue;
+      const double connected = since(again);
       fmt::print(
           "rank 0: joined after {:.3f} s, first communicator after {:.3f}; another one, and its "
           "first round, in {:.3f}\n",
-          joined, loaded, since(again));
+          joined, loaded, connected);
+      if (joined + connected > kLongest) {
+        findings.add(fmt::format("{:.3f} s to join and to connect, expected {} at most",
+                                 joined + connected, kLongest));
+      }
     }
     if (world.rank() == 0) fmt::print("and 99 more rounds: {:.3f} s in all\n", since(again));
     std::fflush(stdout);
