@@ -116,6 +116,7 @@ TEST_P(OnTwoNodes, OthersGoOn) {
   support::RunOptions options;
   options.watchdog = std::chrono::seconds(60);
   options.leave = false;
+  options.waits_at_end = true;
   const support::RunResult result = support::run_as_processes(kRanks, body, options);
   for (const std::string& failure : result.failures) {
     const bool meant =

@@ -136,6 +136,7 @@ TEST_P(Noticed, ByAllOthersInTime) {
   support::RunOptions options;
   options.watchdog = std::chrono::seconds(60);
   options.leave = false;
+  options.waits_at_end = true;
   const support::RunResult result = support::run_as_processes(kRanks, body, options);
   if (!result.failures.empty() && result.failures[0].find("no namespaces") != std::string::npos) {
     GTEST_SKIP() << result.failures[0];

@@ -22,6 +22,9 @@ struct RunOptions {
   std::chrono::milliseconds watchdog = default_watchdog();
   /// Call World::leave at the end of every rank.
   bool leave = true;
+  /// Processes end as programs do, which wait for what the library still does in the background: a thread that is stuck
+  /// there is found by the watchdog.
+  bool waits_at_end = false;
 };
 
 struct RunResult {
