@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/test_point.hpp"
+#include "support/forwarding_endpoint.hpp"
 
 namespace sluice::support {
 namespace {
@@ -71,26 +72,15 @@ void replace(Script script) {
   set = std::move(script);
 }
 
-class ScriptedEndpoint final : public Endpoint {
+class ScriptedEndpoint final : public ForwardingEndpoint {
  public:
   ScriptedEndpoint(std::unique_ptr<Endpoint> inner, int rank)
-      : inner_(std::move(inner)), rank_(rank), script_(current_script()) {}
+      : ForwardingEndpoint(std::move(inner)), rank_(rank), script_(current_script()) {}
 
-  const transport::Traits& traits() const noexcept override { return inner_->traits(); }
-  Result<transport::Region> add_region(std::byte* base, std::size_t bytes) override {
-    return inner_->add_region(base, bytes);
-  }
-  Result<transport::Region> add_device_region(const transport::DeviceRegion& region) override {
-    return inner_->add_device_region(region);
-  }
-  Result<std::string> introduction() override { return inner_->introduction(); }
-  Status connect(int peer, std::string_view introduction) override {
-    return inner_->connect(peer, introduction);
-  }
   Posted put(const Chunk& chunk) override {
     if (chunk.peer == lost_) return Posted::gone;
     if (script_->swallows(rank_, chunk.peer)) return Posted::yes;
-    if (!script_->delays()) return inner_->put(chunk);
+    if (!script_->delays()) return ForwardingEndpoint::put(chunk);
     delayed_.push_back({chunk, Clock::now() + script_->delay(rank_, chunk.peer, chunk.bytes)});
     return Posted::yes;
   }
@@ -102,17 +92,13 @@ class ScriptedEndpoint final : public Endpoint {
       return 1;
     }
     put_delayed();
-    return inner_->poll(events);
+    return ForwardingEndpoint::poll(events);
   }
-  void took(int peer, int chunks) override { inner_->took(peer, chunks); }
   // Chunks that are on their way arrive all the same.
   void abandon(int peer) override {
-    if (!script_->delays()) inner_->abandon(peer);
+    if (!script_->delays()) ForwardingEndpoint::abandon(peer);
   }
-  bool drain() override { return delayed_.empty() && inner_->drain(); }
-  void idle(std::chrono::nanoseconds at_most) override { inner_->idle(at_most); }
-  void wake() noexcept override { inner_->wake(); }
-  std::uint64_t bytes_put(int peer) const noexcept override { return inner_->bytes_put(peer); }
+  bool drain() override { return delayed_.empty() && ForwardingEndpoint::drain(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -124,11 +110,10 @@ class ScriptedEndpoint final : public Endpoint {
   void put_delayed() {
     const auto now = Clock::now();
     std::erase_if(delayed_, [&](const Delayed& each) {
-      return each.due <= now && inner_->put(each.chunk) != Posted::busy;
+      return each.due <= now && ForwardingEndpoint::put(each.chunk) != Posted::busy;
     });
   }
 
-  std::unique_ptr<Endpoint> inner_;
   std::vector<Delayed> delayed_;
   int rank_;
   Script script_;

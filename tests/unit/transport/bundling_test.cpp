@@ -10,6 +10,7 @@
 #include <cstring>
 #include <optional>
 
+#include "support/forwarding_endpoint.hpp"
 #include "transport/memory_fabric.hpp"
 #include "unit/transport/round.hpp"
 
@@ -69,38 +70,22 @@ TEST(Bundling, TellsOfALostPeerAndTheOthersGoOn) {
 }
 
 /// Counts what an endpoint is given, and refuses what it is to.
-class Counting final : public Endpoint {
+class Counting final : public support::ForwardingEndpoint {
  public:
   Counting(std::unique_ptr<Endpoint> below, int& puts, int& refusals)
-      : below_(std::move(below)), puts_(puts), refusals_(refusals) {}
-  const Traits& traits() const noexcept override { return below_->traits(); }
-  Result<Region> add_region(std::byte* base, std::size_t bytes) override {
-    return below_->add_region(base, bytes);
-  }
-  Result<Region> add_device_region(const DeviceRegion& region) override {
-    return below_->add_device_region(region);
-  }
-  Result<std::string> introduction() override { return below_->introduction(); }
-  Status connect(int peer, std::string_view text) override { return below_->connect(peer, text); }
+      : ForwardingEndpoint(std::move(below)), puts_(puts), refusals_(refusals) {}
+
   Posted put(const Chunk& chunk) override {
     if (refusals_ > 0) {
       --refusals_;
       return Posted::busy;
     }
-    const Posted posted = below_->put(chunk);
+    const Posted posted = ForwardingEndpoint::put(chunk);
     puts_ += posted == Posted::yes ? 1 : 0;
     return posted;
   }
-  std::size_t poll(std::span<Event> events) override { return below_->poll(events); }
-  void took(int peer, int chunks) override { below_->took(peer, chunks); }
-  void abandon(int peer) override { below_->abandon(peer); }
-  bool drain() override { return below_->drain(); }
-  void idle(std::chrono::nanoseconds at_most) override { below_->idle(at_most); }
-  void wake() noexcept override { below_->wake(); }
-  std::uint64_t bytes_put(int peer) const noexcept override { return below_->bytes_put(peer); }
 
  private:
-  std::unique_ptr<Endpoint> below_;
   int& puts_;
   int& refusals_;
 };

@@ -3,9 +3,9 @@
 // What every endpoint must do, in memory and on the providers that run on any machine.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <iterator>
 #include <optional>
