@@ -47,15 +47,37 @@ CUresult error_string(CUresult error, const char** words) {
   *words = cudaGetErrorString(static_cast<cudaError_t>(error));
   return CUDA_SUCCESS;
 }
+// A context is its GPU's number, and one.
+CUcontext context_of(int device) {
+  return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
+}
 CUresult context_get_current(CUcontext* context) {
-  const auto device = static_cast<std::uintptr_t>(gpu_simulator::current_device());
-  *context = reinterpret_cast<CUcontext>(device + 1);
+  const auto& contexts = gpu_simulator::contexts_of_thread();
+  *context = contexts.empty() ? nullptr : context_of(contexts.back());
   return CUDA_SUCCESS;
 }
-CUresult context_set_current(CUcontext context) {
-  if (context == nullptr) return CUDA_SUCCESS;
-  return static_cast<CUresult>(
-      cudaSetDevice(static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1));
+CUresult context_push(CUcontext context) {
+  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto device = static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1;
+  gpu_simulator::contexts_of_thread().push_back(device);
+  return CUDA_SUCCESS;
+}
+CUresult context_pop(CUcontext* context) {
+  auto& contexts = gpu_simulator::contexts_of_thread();
+  if (contexts.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+  *context = context_of(contexts.back());
+  contexts.pop_back();
+  return CUDA_SUCCESS;
+}
+CUresult primary_context_retain(CUcontext* context, CUdevice device) {
+  gpu_simulator::make_context(device);
+  *context = context_of(device);
+  return CUDA_SUCCESS;
+}
+CUresult primary_context_state(CUdevice device, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = gpu_simulator::has_context(device) ? 1 : 0;
+  return CUDA_SUCCESS;
 }
 CUresult device_get(CUdevice* device, int ordinal) {
   *device = ordinal;
@@ -193,7 +215,10 @@ const Entry kEntries[] = {
     {"cuGetErrorName", reinterpret_cast<void*>(error_name)},
     {"cuGetErrorString", reinterpret_cast<void*>(error_string)},
     {"cuCtxGetCurrent", reinterpret_cast<void*>(context_get_current)},
-    {"cuCtxSetCurrent", reinterpret_cast<void*>(context_set_current)},
+    {"cuCtxPushCurrent", reinterpret_cast<void*>(context_push)},
+    {"cuCtxPopCurrent", reinterpret_cast<void*>(context_pop)},
+    {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(primary_context_retain)},
+    {"cuDevicePrimaryCtxGetState", reinterpret_cast<void*>(primary_context_state)},
     {"cuDeviceGet", reinterpret_cast<void*>(device_get)},
     {"cuDeviceGetAttribute", reinterpret_cast<void*>(device_get_attribute)},
     {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(granularity)},

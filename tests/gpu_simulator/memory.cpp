@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +17,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gpu_simulator/device_list.hpp"
 #include "ranges.hpp"
@@ -30,7 +33,9 @@ using gpu_simulator::stream_of;
 constexpr std::size_t kAlignment = 256;
 constexpr std::size_t kFilledBytes = std::size_t{4} << 20;
 
+// The thread's choice, which counts where it has no context.
 thread_local int device_of_thread = 0;
+std::array<std::atomic<bool>, gpu_simulator::kDevices> contexts{};
 
 cudaError_t take(void** memory, std::size_t bytes, cudaMemoryType type) {
   *memory = std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
@@ -56,8 +61,22 @@ int gpu_simulator::processors() noexcept {
   const char* const text = std::getenv("SLUICE_SIMULATOR_PROCESSORS");
   return std::clamp(text == nullptr ? 4 : std::atoi(text), 1, 64);
 }
+std::vector<int>& gpu_simulator::contexts_of_thread() {
+  thread_local std::vector<int> pushed;
+  return pushed;
+}
+bool gpu_simulator::has_context(int device) noexcept {
+  return contexts[static_cast<std::size_t>(device)].load();
+}
+void gpu_simulator::make_context(int device) noexcept {
+  contexts[static_cast<std::size_t>(device)].store(true);
+}
+// Of who uses it: there is a context from then on.
 int gpu_simulator::current_device() noexcept {
-  return device_of_thread;
+  std::vector<int>& pushed = contexts_of_thread();
+  if (pushed.empty()) pushed.push_back(device_of_thread);
+  make_context(pushed.back());
+  return pushed.back();
 }
 std::uint64_t gpu_simulator::host_nanoseconds() noexcept {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -84,12 +103,16 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = device_of_thread;
+  const std::vector<int>& pushed = gpu_simulator::contexts_of_thread();
+  *device = pushed.empty() ? device_of_thread : pushed.back();
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= gpu_simulator::kDevices) return cudaErrorInvalidDevice;
-  device_of_thread = device;
+  std::vector<int>& pushed = gpu_simulator::contexts_of_thread();
+  if (pushed.empty()) pushed.push_back(device);
+  device_of_thread = pushed.back() = device;
+  gpu_simulator::make_context(device);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
@@ -234,9 +257,10 @@ cudaError_t cudaIpcCloseMemHandle(void* memory) {
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned /*flags*/) {
   static std::mutex mutex;
   static bool enabled[gpu_simulator::kDevices][gpu_simulator::kDevices] = {};
-  if (peer == device_of_thread) return cudaErrorInvalidDevice;
+  const int device = gpu_simulator::current_device();
+  if (peer == device) return cudaErrorInvalidDevice;
   const std::lock_guard<std::mutex> lock(mutex);
-  bool& there = enabled[device_of_thread][peer];
+  bool& there = enabled[device][peer];
   return std::exchange(there, true) ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned /*flags*/) {

@@ -7,7 +7,6 @@
 #include <stdexcept>
 
 #include "memory/cuda/cuda_status.hpp"
-#include "memory/cuda/device_guard.hpp"
 #include "protocol/host_access.hpp"
 
 namespace sluice::engine::cuda {
@@ -148,9 +147,11 @@ void Ferry::flush() {
 void Ferry::launch() {
   FerryArgs args = port_.args;
   args.number = ++launched_;
-  const memory::DeviceGuard guard(port_.device);
-  const Status status = memory::cuda_status(
-      static_cast<cudaError_t>(launch_ferry(args, port_.stream)), "launching a ferry");
+  Status status = gpu_.status();
+  if (status.ok()) {
+    status = memory::cuda_status(static_cast<cudaError_t>(launch_ferry(args, port_.stream)),
+                                 "launching a ferry");
+  }
   if (!status.ok())
     throw std::runtime_error(status.to_string());  // The thread gives all others up.
 }

@@ -10,6 +10,7 @@
 
 #include "engine/cuda/far_rows.hpp"
 #include "engine/cuda/ferry.hpp"
+#include "memory/cuda/device_guard.hpp"
 #include "memory/cuda/device_memory.hpp"
 #include "memory/cuda/device_pool.hpp"
 #include "window/far_lanes.hpp"
@@ -39,10 +40,11 @@ struct FerryPort {
   FerryPort& operator=(const FerryPort&) = delete;
 };
 
-/// Gives items to the kernel that carries them, in turn to its blocks, and launches it when none runs.
+/// Gives items to the kernel that carries them, in turn to its blocks, and launches it when none runs. Of one thread, whose
+/// current GPU is the port's for as long as this is there.
 class Ferry {
  public:
-  explicit Ferry(const FerryPort& port) : port_(port) {}
+  explicit Ferry(const FerryPort& port) : gpu_(port.device), port_(port) {}
 
   /// Bytes of host memory into the lanes of `source` at ranks of this node. Multiples of packets.
   void carry(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks, int source) {
@@ -93,6 +95,7 @@ class Ferry {
   void launch();
   std::uint64_t load(int line) const noexcept;
 
+  const memory::DeviceGuard gpu_;
   const FerryPort& port_;
   /// Until step(), which passes on at once what belongs together: a block looks for more only when it has carried what it
   /// has found. Their marks without the turn.

@@ -3,12 +3,38 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
+#include <atomic>
 #include <string>
 
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/driver.hpp"
 
 namespace sluice::memory {
+namespace {
+
+/// The context that CUDA's runtime uses on a GPU, once it is known, and kept as it keeps it: to the end of the process.
+Result<CUcontext> primary_context(const Driver& driver, int device) {
+  static std::array<std::atomic<CUcontext>, 64> all{};
+  if (device < 0 || device >= static_cast<int>(all.size())) {
+    return cuda_status(cudaErrorInvalidDevice, "cannot use " + gpu_text(device));
+  }
+  std::atomic<CUcontext>& known = all[static_cast<std::size_t>(device)];
+  CUcontext context = known.load(std::memory_order_acquire);  // Pairs with the store below.
+  if (context != nullptr) return context;
+  const std::string what = "cannot use " + gpu_text(device);
+  int count = 0;
+  // Which also starts the driver.
+  if (Status status = cuda_status(cudaGetDeviceCount(&count), what); !status.ok()) return status;
+  CUdevice handle = 0;
+  CUresult error = driver.device_get(&handle, device);
+  if (error == CUDA_SUCCESS) error = driver.primary_context_retain(&context, handle);
+  if (error != CUDA_SUCCESS) return cuda_status(error, what);
+  known.store(context, std::memory_order_release);
+  return context;
+}
+
+}  // namespace
 
 CUcontext current_context() noexcept {
   const auto driver = Driver::get();
@@ -27,26 +53,23 @@ DeviceGuard::DeviceGuard(int device) : DeviceGuard() {
 }
 
 void DeviceGuard::enter(int device) {
-  status_ = cuda_status(cudaGetDevice(&before_), "cannot ask for the current GPU");
+  int before = 0;
+  status_ = cuda_status(cudaGetDevice(&before), "cannot ask for the current GPU");
+  if (!status_.ok() || (before == device && current_context() != nullptr)) return;
+  const auto driver = Driver::get();
+  status_ = driver.status();
   if (!status_.ok()) return;
-  status_ = Driver::get().status();
+  const auto context = primary_context(**driver, device);
+  status_ = context.status();
   if (!status_.ok()) return;
-  context_before_ = current_context();
-  if (before_ == device && context_before_ != nullptr) return;
-  const cudaError_t error = cudaSetDevice(device);
-  if (error != cudaSuccess)
-    status_ = cuda_status(error, "cannot use GPU " + std::to_string(device));
-  changed_ = error == cudaSuccess && before_ != device;
+  status_ = cuda_status((*driver)->context_push(*context), "cannot make a GPU current");
+  entered_ = status_.ok();
 }
 
 DeviceGuard::~DeviceGuard() {
-  if (!changed_) return;
-  // By the context first: cudaSetDevice would make one, with its memory, on a GPU that this thread
-  // never used, and would lose one that is not the device's primary context.
-  (void)Driver::get().value()->context_set_current(context_before_);
-  int now = -1;
-  if (cudaGetDevice(&now) != cudaSuccess || now != before_) (void)cudaSetDevice(before_);
-  (void)cudaGetLastError();
+  if (!entered_) return;
+  CUcontext context = nullptr;
+  (void)(*Driver::get())->context_pop(&context);
 }
 
 }  // namespace sluice::memory

@@ -7,8 +7,11 @@
 
 namespace sluice::memory {
 
-/// Makes `device` the calling thread's current one, and the one before it current again at its end.
-/// Costs two look-ups where it is current already.
+/// Makes `device` the calling thread's current one, and at its end what was before it. Costs two look-ups where it is
+/// current already.
+///
+/// By its context, not by cudaSetDevice: the way back to a GPU that the thread has not used yet would make a context there,
+/// which takes a second and half a GiB of that GPU.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);
@@ -26,9 +29,7 @@ class DeviceGuard {
   void enter(int device);
 
   Status status_;
-  int before_ = 0;
-  CUcontext context_before_ = nullptr;
-  bool changed_ = false;
+  bool entered_ = false;
 };
 
 /// The calling thread's context; null: it has none.

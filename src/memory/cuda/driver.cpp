@@ -47,7 +47,9 @@ Found find_all() {
   lookup.find(driver.error_name, "cuGetErrorName", 6000);
   lookup.find(driver.error_string, "cuGetErrorString", 6000);
   lookup.find(driver.context_get_current, "cuCtxGetCurrent", 4000);
-  lookup.find(driver.context_set_current, "cuCtxSetCurrent", 4000);
+  lookup.find(driver.context_push, "cuCtxPushCurrent", 4000);
+  lookup.find(driver.context_pop, "cuCtxPopCurrent", 4000);
+  lookup.find(driver.primary_context_retain, "cuDevicePrimaryCtxRetain", 7000);
   lookup.find(driver.device_get, "cuDeviceGet", 2000);
   lookup.find(driver.device_get_attribute, "cuDeviceGetAttribute", 2000);
   lookup.find(driver.granularity, "cuMemGetAllocationGranularity", kVersionOfMemory);

@@ -13,7 +13,9 @@ struct Driver {
   PFN_cuGetErrorName_v6000 error_name = nullptr;
   PFN_cuGetErrorString_v6000 error_string = nullptr;
   PFN_cuCtxGetCurrent_v4000 context_get_current = nullptr;
-  PFN_cuCtxSetCurrent_v4000 context_set_current = nullptr;
+  PFN_cuCtxPushCurrent_v4000 context_push = nullptr;
+  PFN_cuCtxPopCurrent_v4000 context_pop = nullptr;
+  PFN_cuDevicePrimaryCtxRetain_v7000 primary_context_retain = nullptr;
   PFN_cuDeviceGet_v2000 device_get = nullptr;
   PFN_cuDeviceGetAttribute_v2000 device_get_attribute = nullptr;
   PFN_cuMemGetAllocationGranularity_v10020 granularity = nullptr;

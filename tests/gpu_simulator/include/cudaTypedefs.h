@@ -6,7 +6,10 @@
 using PFN_cuGetErrorName_v6000 = CUresult (*)(CUresult, const char**);
 using PFN_cuGetErrorString_v6000 = CUresult (*)(CUresult, const char**);
 using PFN_cuCtxGetCurrent_v4000 = CUresult (*)(CUcontext*);
-using PFN_cuCtxSetCurrent_v4000 = CUresult (*)(CUcontext);
+using PFN_cuCtxPushCurrent_v4000 = CUresult (*)(CUcontext);
+using PFN_cuCtxPopCurrent_v4000 = CUresult (*)(CUcontext*);
+using PFN_cuDevicePrimaryCtxRetain_v7000 = CUresult (*)(CUcontext*, CUdevice);
+using PFN_cuDevicePrimaryCtxGetState_v7000 = CUresult (*)(CUdevice, unsigned*, int*);
 using PFN_cuDeviceGet_v2000 = CUresult (*)(CUdevice*, int);
 using PFN_cuDeviceGetAttribute_v2000 = CUresult (*)(int*, CUdevice_attribute, CUdevice);
 using PFN_cuMemGetAllocationGranularity_v10020 = CUresult (*)(std::size_t*,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "memory/cuda/device_memory.hpp"
 
+#include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -256,6 +257,44 @@ TEST(DeviceGuard, RestoresTheDeviceBefore) {
     EXPECT_FALSE(DeviceGuard(count).status().ok());
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   }).join();
+}
+
+// -1: not known.
+int has_context(int device) {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult answer = cudaDriverEntryPointSymbolNotFound;
+  if (cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, 7000,
+                                       cudaEnableDefault, &answer) != cudaSuccess) {
+    return -1;
+  }
+  unsigned flags = 0;
+  int active = -1;
+  const auto ask = reinterpret_cast<PFN_cuDevicePrimaryCtxGetState_v7000>(found);
+  return ask(device, &flags, &active) == CUDA_SUCCESS ? active : -1;
+}
+
+/// Uses GPU 1 as a thread does that has chosen none.
+void use_second_gpu() {
+  for (int time = 0; time < 2; ++time) {
+    const DeviceGuard guard(1);
+    void* memory = nullptr;
+    if (!guard.status().ok() || cudaMalloc(&memory, 4096) != cudaSuccess) std::exit(2);
+    if (cudaFree(memory) != cudaSuccess) std::exit(3);
+  }
+  if (current_context() != nullptr) std::exit(4);
+  if (has_context(1) != 1) std::exit(5);
+  std::exit(has_context(0) == 0 ? 0 : 1);
+}
+
+// It would take a second, and half a GiB: a progress thread uses its rank's GPU alone.
+TEST(DeviceGuard, MakesNoContextOnAGpuThatTheThreadDoesNotUse) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count < 2) {
+    GTEST_SKIP() << count << " GPUs, expected two";
+  }
+  // By a process that has used none.
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(use_second_gpu(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

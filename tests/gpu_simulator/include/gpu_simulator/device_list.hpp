@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace gpu_simulator {
 
@@ -14,6 +15,11 @@ inline constexpr std::size_t kDynamicBytes = std::size_t{227} << 10;
 /// on each of half of them: with 16 there is one for every role.
 int processors() noexcept;
 int current_device() noexcept;
+/// GPUs whose contexts the calling thread has pushed, or chosen by cudaSetDevice, the current one last.
+std::vector<int>& contexts_of_thread();
+/// Whether this process has used the GPU.
+bool has_context(int device) noexcept;
+void make_context(int device) noexcept;
 std::uint64_t host_nanoseconds() noexcept;
 
 }  // namespace gpu_simulator
