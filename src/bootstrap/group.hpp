@@ -22,8 +22,8 @@ class Network;
 namespace sluice::bootstrap {
 
 /// The control plane of a world: what engines need of their peers besides windows. Ranks of other
-/// nodes are reached by collective calls only: their memory is not mapped, and of their life nothing
-/// is known here.
+/// nodes are reached by collective calls only: their memory is not mapped, and of their life there is
+/// a hint at most.
 ///
 /// Two implementations: threads of one process, and processes joined by a mesh of sockets. All
 /// collective calls come in the same order on every rank; every one of them ends by its deadline,
@@ -74,6 +74,11 @@ class Group {
   /// it runs any more. A peer that is_dead() may be a process that lives, and has destroyed its group.
   /// Never true of a thread, nor where the system does not tell (process descriptors).
   virtual bool has_ended(int rank) const noexcept = 0;
+
+  /// Ranks of other nodes that this one serves, or is served by: whether a connection with its process has
+  /// ended, and the rank had neither left nor destroyed its group. It may live all the same. Never true
+  /// of threads, nor where there is no such connection.
+  virtual bool hung_up(int rank) const noexcept = 0;
 
   /// Collective. Ranks of one color form a group ordered by (key, rank).
   virtual Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) = 0;

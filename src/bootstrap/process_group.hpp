@@ -46,6 +46,7 @@ class ProcessGroup final : public Group {
   }
   bool is_dead(int rank) const noexcept override { return monitor_->is_dead(rank); }
   bool has_ended(int rank) const noexcept override { return monitor_->has_ended(rank); }
+  bool hung_up(int) const noexcept override { return false; }
   Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) override;
   Status leave(base::Deadline deadline) override;
 

@@ -61,6 +61,11 @@ Status ServedStore::erase(const std::string& key, base::Deadline deadline) {
   return client_->erase(key, deadline).status();
 }
 
+std::string ServedStore::own_host() const {
+  const auto address = client_->local_address();
+  return address.ok() ? address->host : "";
+}
+
 // Its own rank 0 serves another one.
 StorePlace ServedStore::part(const std::string& /*name*/, int /*rank*/, int /*size*/) const {
   return {host_, nullptr};

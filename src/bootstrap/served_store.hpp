@@ -23,6 +23,7 @@ class ServedStore final : public WorldStore {
   Result<std::vector<std::string>> get_all(std::span<const std::string> keys,
                                            base::Deadline deadline) override;
   Status erase(const std::string& key, base::Deadline deadline) override;
+  std::string own_host() const override;
   StorePlace part(const std::string& name, int rank, int size) const override;
   void give_up(const Status& why) override;
   void watch(std::function<std::optional<int>()> find_lost) override;

@@ -61,7 +61,11 @@ SpanningGroup::SpanningGroup(int rank, routing::NodeMap nodes)
 }
 
 SpanningGroup::~SpanningGroup() {
-  if (process_.forked() && store_ != nullptr) store_->disown();
+  if (!process_.forked()) {
+    lines_.say_goodbye();
+  } else if (store_ != nullptr) {
+    store_->disown();
+  }
 }
 
 Result<std::unique_ptr<Group>> SpanningGroup::create(int rank,
@@ -70,10 +74,11 @@ Result<std::unique_ptr<Group>> SpanningGroup::create(int rank,
                                                      base::Deadline deadline) {
   std::unique_ptr<SpanningGroup> group(new SpanningGroup(rank, map_of(node_names)));
   const base::Environment environment = base::Environment::read();
+  const auto said = environment.get(base::Variable::network_address);
   group->store_ = store.supplied;
   if (group->store_ == nullptr) {
     // Where others reach this host, as far as anybody has said; a name that only this host knows is common.
-    const std::string here = environment.get(base::Variable::network_address).value_or(host_name());
+    const std::string here = said.value_or(host_name());
     auto served = ServedStore::open(rank, group->size(), gather,
                                     store.host.empty() ? here : store.host, deadline);
     if (!served.ok()) return served.status();
@@ -83,6 +88,9 @@ Result<std::unique_ptr<Group>> SpanningGroup::create(int rank,
   if (Status status = group->agree(network.status(), deadline); !status.ok()) return status;
   group->network_ = std::move(network).value();
   if (Status status = group->join_node(deadline); !status.ok()) return status;
+  std::string own_host = said.value_or(group->store_->own_host());
+  if (own_host.empty()) own_host = host_name();
+  if (Status status = group->tie_lines(own_host, deadline); !status.ok()) return status;
   group->store_->watch([self = group.get()] { return self->find_lost(); });
   return std::unique_ptr<Group>(std::move(group));
 }
@@ -102,6 +110,23 @@ Status SpanningGroup::join_node(base::Deadline deadline) {
       deadline);
   if (Status status = agree(group.status(), deadline); !status.ok()) return status;
   node_ = std::move(group).value();
+  return {};
+}
+
+// With whom this rank serves, and who serves it: of a rank's end the one that serves it tells its node.
+Status SpanningGroup::tie_lines(const std::string& host, base::Deadline deadline) {
+  std::vector<int> peers;
+  for (const int peer : everyone_) {
+    if (nodes_.together(peer, rank_)) continue;
+    if (nodes_.rail_peer(peer, nodes_.node_of(rank_)) == rank_ ||
+        nodes_.rail_peer(rank_, nodes_.node_of(peer)) == peer) {
+      peers.push_back(peer);
+    }
+  }
+  const Gather gather = [&](std::string_view blob) { return all_gather(blob, deadline); };
+  auto lines = Lifelines::tie(rank_, size(), peers, host, gather, deadline);
+  if (!lines.ok()) return lines.status();
+  lines_ = std::move(lines).value();
   return {};
 }
 
@@ -242,6 +267,7 @@ std::optional<int> SpanningGroup::find_lost() const {
 Status SpanningGroup::leave(base::Deadline deadline) {
   if (Status status = check_joined(process_, rank_); !status.ok()) return status;
   left_ = true;
+  lines_.say_goodbye();
   Status status = node_->leave(deadline);
   std::vector<std::string> last;
   for (const int rank : everyone_) last.push_back(key_of(all_key(gathers_ - 1), rank));

@@ -9,6 +9,7 @@
 #include "base/own_process.hpp"
 #include "bootstrap/group.hpp"
 #include "bootstrap/introduction.hpp"
+#include "bootstrap/lifelines.hpp"
 #include "bootstrap/world_store.hpp"
 
 namespace sluice::bootstrap {
@@ -39,6 +40,7 @@ class SpanningGroup final : public Group {
   memory::ControlPage& control(int rank) noexcept override;
   bool is_dead(int rank) const noexcept override;
   bool has_ended(int rank) const noexcept override;
+  bool hung_up(int rank) const noexcept override { return lines_.cut(rank); }
   Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) override;
   Status leave(base::Deadline deadline) override;
 
@@ -50,6 +52,7 @@ class SpanningGroup final : public Group {
   Status gather_rest(std::string_view blob, std::vector<std::string>& blobs, std::size_t longest,
                      base::Deadline deadline);
   Status join_node(base::Deadline deadline);
+  Status tie_lines(const std::string& host, base::Deadline deadline);
   /// Through the store, among `members`, under keys that nobody else uses.
   Result<std::vector<std::string>> gather_among(const std::vector<int>& members,
                                                 const std::string& key, std::string_view blob,
@@ -64,6 +67,7 @@ class SpanningGroup final : public Group {
   std::shared_ptr<transport::Network> network_;
   std::shared_ptr<WorldStore> store_;
   std::unique_ptr<Group> node_;  // The ranks of this node.
+  Lifelines lines_;
   std::unique_ptr<memory::ControlPage> elsewhere_;
   std::vector<int> everyone_;
   std::uint64_t gathers_ = 0;

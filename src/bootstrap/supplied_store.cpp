@@ -155,6 +155,10 @@ Status SuppliedStore::erase(const std::string& key, base::Deadline deadline) {
   return ask([&] { return store_->erase(prefix_ + key, timeout_of(deadline)); }).status();
 }
 
+std::string SuppliedStore::own_host() const {
+  return {};
+}
+
 StorePlace SuppliedStore::part(const std::string& name, int rank, int size) const {
   auto part = std::make_shared<SuppliedStore>(store_, prefix_ + name + "/", rank, size);
   part->knows_all_ = true;

@@ -42,6 +42,7 @@ class ThreadGroup final : public Group {
     return nodes_.together(rank, rank_) && rendezvous_->is_dead(rank);
   }
   bool has_ended(int) const noexcept override { return false; }
+  bool hung_up(int) const noexcept override { return false; }
   Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) override;
   Status leave(base::Deadline deadline) override;
 

@@ -38,6 +38,8 @@ class WorldStore {
                                                    base::Deadline deadline) = 0;
   virtual Status erase(const std::string& key, base::Deadline deadline) = 0;
 
+  /// The address of this machine by which it reaches the store; empty: not known.
+  virtual std::string own_host() const = 0;
   /// For a world of some of these ranks; `name`: among worlds made of this one.
   virtual StorePlace part(const std::string& name, int rank, int size) const = 0;
   /// This rank does not join, or has failed in a collective call: others need not wait for it.

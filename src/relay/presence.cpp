@@ -37,6 +37,7 @@ Presence::Presence(const Site& site, Postings& postings, std::chrono::nanosecond
       accused_(index(site.nodes.ranks())),
       heard_ns_(index(site.nodes.ranks()), base::now_ns() + kBeginNs),
       parted_ns_(index(site.nodes.ranks())),
+      hung_up_ns_(index(site.nodes.ranks())),
       alive_(index(site.nodes.ranks())),
       deaths_(index(site.nodes.ranks())),
       gone_(index(site.nodes.ranks())),
@@ -191,7 +192,8 @@ void Presence::watch_sources(std::int64_t now_ns) {
   for (const int source : site_.own().served()) {
     std::int64_t& parted_ns = parted_ns_[index(source)];
     if (parted_ns < 0) continue;  // Settled.
-    if (parted_ns == 0 && (gone_[index(source)] != 0 || reported_lost(source))) {
+    if (parted_ns == 0 &&
+        (gone_[index(source)] != 0 || reported_lost(source) || hung_up(source, now_ns))) {
       // Its leases run on for a while, so what it may still be sent stays as it is.
       parted_ns = now_ns;
       for (const int reader : site_.neighbours()) give_up(source, reader, kGivenUp);
@@ -214,6 +216,20 @@ bool Presence::reported_lost(int source) const noexcept {
     return HostAccess::load_acquire(
                *site_.at<std::uint64_t>(neighbour, site_.layout(neighbour).lost(source))) != 0;
   });
+}
+
+// Its process has ended, or only the connection: then signs of life go on. What it has sent before has the time to arrive.
+bool Presence::hung_up(int source, std::int64_t now_ns) {
+  std::int64_t& since_ns = hung_up_ns_[index(source)];
+  if (since_ns == 0 && site_.group->hung_up(source)) since_ns = now_ns;
+  if (since_ns <= 0 || now_ns - since_ns < patience_ns_ / kDeathsAreToldAfter) return false;
+  if (heard_ns_[index(source)] > since_ns + beat_ns_) {
+    since_ns = -1;
+    return false;
+  }
+  base::log_warn("rank {}: rank {} of another node has hung up, and is silent: given up",
+                 site_.rank, source);
+  return true;
 }
 
 // Without its rail peer there this rank reaches nobody of a node, and nobody of it reaches this rank.

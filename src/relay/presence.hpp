@@ -80,6 +80,7 @@ class Presence {
   void watch_neighbours(std::int64_t now_ns);
   void watch_peers(std::int64_t now_ns);
   bool reported_lost(int source) const noexcept;
+  bool hung_up(int source, std::int64_t now_ns);
   void give_up(int rank, int at, std::uint64_t how);
   void cut(int node, const char* why);
   bool ends_well(int node) const noexcept;
@@ -93,14 +94,15 @@ class Presence {
   bool closing_ = false;
   std::uint64_t beats_ = 0;  // of this rank, as last told
   std::array<std::uint64_t, protocol::kKinds> told_{};
-  std::vector<Link> links_;              // [nodes]
-  std::vector<std::uint8_t> accused_;    // [R] by this rank, and said so
-  std::vector<std::int64_t> heard_ns_;   // [R]
-  std::vector<std::int64_t> parted_ns_;  // [R] since when a source gets no echoes; 0: it does
-  std::vector<std::uint64_t> alive_;     // [R] of neighbours, as last seen
-  std::vector<Death> deaths_;            // [R] of neighbours
-  std::vector<std::uint8_t> gone_;       // [R]
-  std::vector<std::uint8_t> closed_;     // [R]
+  std::vector<Link> links_;               // [nodes]
+  std::vector<std::uint8_t> accused_;     // [R] by this rank, and said so
+  std::vector<std::int64_t> heard_ns_;    // [R]
+  std::vector<std::int64_t> parted_ns_;   // [R] since when a source gets no echoes; 0: it does
+  std::vector<std::int64_t> hung_up_ns_;  // [R] since when; -1: and yet it lives
+  std::vector<std::uint64_t> alive_;      // [R] of neighbours, as last seen
+  std::vector<Death> deaths_;             // [R] of neighbours
+  std::vector<std::uint8_t> gone_;        // [R]
+  std::vector<std::uint8_t> closed_;      // [R]
 };
 
 }  // namespace sluice::relay

@@ -39,7 +39,7 @@ constexpr std::int64_t kNapNsMax = 1'000'000;
 constexpr std::int64_t kNapParts = 100;
 constexpr unsigned long kTimerSlackNs = 1000;  // Else naps are half as long again.
 // How long a closed communicator serves peers that live and have not closed theirs: so many times the
-// patience, within bounds.
+// patience, within bounds; and for one, however long that is: nobody is given up sooner.
 constexpr std::int64_t kLingerPatiences = 10;
 constexpr std::int64_t kLingerNsMin = 2'000'000'000;
 constexpr std::int64_t kLingerNsMax = 10'000'000'000;
@@ -315,7 +315,8 @@ void Relay::Thread::serve(Progress& progress) {
     const std::int64_t now_ns = base::now_ns();
     if (end_ns == 0 &&
         closing.load(std::memory_order_acquire)) {  // Pairs with the store in ~Relay.
-      end_ns = now_ns + std::clamp(kLingerPatiences * patience.count(), kLingerNsMin, kLingerNsMax);
+      end_ns = now_ns + std::max(patience.count(), std::clamp(kLingerPatiences * patience.count(),
+                                                              kLingerNsMin, kLingerNsMax));
       progress.close();
     } else if (end_ns != 0 && (now_ns > end_ns || progress.finished())) {
       break;

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <memory>
@@ -160,16 +161,29 @@ Result<Descriptor> listen_at(const Address& address) {
 }
 
 Result<std::uint16_t> bound_port(const Descriptor& listener) {
-  SocketAddress address;
-  address.length = sizeof(address.storage);
-  if (::getsockname(listener.number(), reinterpret_cast<sockaddr*>(&address.storage),
-                    &address.length) != 0) {
-    return system_status(errno, "cannot read the port of a listening socket");
+  const auto address = local_address(listener);
+  if (!address.ok()) return address.status();
+  return address->port;
+}
+
+Result<Address> local_address(const Descriptor& socket) {
+  SocketAddress own;
+  own.length = sizeof(own.storage);
+  if (::getsockname(socket.number(), reinterpret_cast<sockaddr*>(&own.storage), &own.length) != 0) {
+    return system_status(errno, "cannot read the address of a socket");
   }
-  if (address.storage.ss_family == AF_INET6) {
-    return ntohs(reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_port);
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  const int error = ::getnameinfo(own.get(), own.length, host.data(), host.size(), port.data(),
+                                  port.size(), NI_NUMERICHOST | NI_NUMERICSERV);
+  if (error != 0) {
+    return Status(StatusCode::io_error,
+                  std::string("cannot read the address of a socket: ") + ::gai_strerror(error));
   }
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&address.storage)->sin_port);
+  Address address;
+  address.host = host.data();
+  address.port = static_cast<std::uint16_t>(std::atoi(port.data()));
+  return address;
 }
 
 Result<Descriptor> connect_to(const Address& address, Deadline deadline) {

@@ -25,6 +25,8 @@ int poll_until(std::span<pollfd> entries, base::Deadline deadline);
 /// takes a free one (see bound_port).
 Result<base::Descriptor> listen_at(const Address& address);
 Result<std::uint16_t> bound_port(const base::Descriptor& listener);
+/// Where this end of a TCP socket is, in numbers.
+Result<Address> local_address(const base::Descriptor& socket);
 
 /// One attempt. `unavailable`: nobody listens (yet), another attempt may do better.
 Result<base::Descriptor> connect_to(const Address& address, base::Deadline deadline);

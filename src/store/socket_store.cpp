@@ -67,6 +67,11 @@ void SocketStore::say_goodbye(base::Deadline deadline) {
   static_cast<void>(exchange(encode_goodbye(id), id, deadline));
 }
 
+Result<Address> SocketStore::local_address() {
+  const std::lock_guard lock(mutex_);
+  return store::local_address(socket_);
+}
+
 Result<Reply> SocketStore::perform(const Request& request, base::Deadline deadline) {
   const std::lock_guard lock(mutex_);
   if (!broken_.ok()) return broken_;

@@ -6,19 +6,16 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdint>
 #include <cstdlib>
-#include <new>
 #include <ostream>
 #include <string>
 
 #include "base/deadline.hpp"
 #include "faults/echo_round.hpp"
-#include "node_namespaces.hpp"
+#include "faults/strike.hpp"
 #include "support/run_ranks.hpp"
 
 namespace sluice::faults {
@@ -30,55 +27,15 @@ constexpr int kFaultyRound = 5;
 constexpr int kRounds = 12;
 
 using Moment = EchoRound::Moment;
-enum class What { killed, frozen, cut_off };
 
 struct Fault {
   const char* name;
   int node_size;  // 2: it has a neighbour; 3: it is alone on its node.
   What what;
   Moment when;
-
-  /// What is promised, and what a busy machine may add.
-  double limit_seconds() const { return (what == What::killed ? 1.0 : 1.5) + 0.5; }
 };
 void PrintTo(const Fault& fault, std::ostream* out) {
   *out << fault.name;
-}
-
-/// When it happened; of all processes.
-class Time {
- public:
-  Time() {
-    void* const page = ::mmap(nullptr, sizeof(std::atomic<std::int64_t>), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) std::abort();
-    at_ns_ = new (page) std::atomic<std::int64_t>(0);
-  }
-  ~Time() { ::munmap(at_ns_, sizeof(*at_ns_)); }
-  Time(const Time&) = delete;
-  Time& operator=(const Time&) = delete;
-
-  void is_now() const { at_ns_->store(base::now_ns()); }
-  double seconds_until(std::int64_t then_ns) const {
-    return static_cast<double>(then_ns - at_ns_->load()) * 1e-9;
-  }
-
- private:
-  std::atomic<std::int64_t>* at_ns_;
-};
-
-/// The calling process's node's, to the others.
-void set_link(const char* state, support::Findings& findings) {
-  const std::string command = fmt::format("PATH=\"$PATH:/usr/sbin:/sbin\" ip link set {} {}",
-                                          bench::NodeNamespaces::interface(), state);
-  if (std::system(command.c_str()) != 0) findings.add(command);
-}
-
-void strike(What what, const Time& time, support::Findings& findings) {
-  time.is_now();
-  if (what == What::killed) ::kill(::getpid(), SIGKILL);
-  if (what == What::frozen) ::kill(::getpid(), SIGSTOP);
-  if (what == What::cut_off) set_link("down", findings);
 }
 
 class Noticed : public ::testing::TestWithParam<Fault> {
@@ -120,7 +77,7 @@ TEST_P(Noticed, ByAllOthersInTime) {
       const bool by_dispatch = seen.dispatch.missing.contains(awaited);
       named_ns = now_ns - (by_dispatch ? static_cast<std::int64_t>(seen.combine_seconds * 1e9) : 0);
     }
-    if (cut && rank == kVictim) set_link("up", findings);  // For the next test.
+    if (cut && rank == kVictim) reconnect(findings);  // For the next test.
     // Of a frozen one nothing more is expected, but it would keep the test waiting.
     if (rank == 0 && fault.what == What::frozen) {
       ::kill(std::atoi((*processes)[kVictim].c_str()), SIGKILL);
@@ -128,9 +85,9 @@ TEST_P(Noticed, ByAllOthersInTime) {
     if (named_ns == 0) return findings.add(fmt::format("no report names rank {}", awaited));
     const double seconds = time.seconds_until(named_ns);
     findings.set_note(fmt::format("{:.3f}", seconds));
-    if (seconds > fault.limit_seconds()) {
+    if (seconds > longest_seconds(fault.what)) {
       findings.add(fmt::format("rank {} was named after {:.3f} s, expected {} at most", awaited,
-                               seconds, fault.limit_seconds()));
+                               seconds, longest_seconds(fault.what)));
     }
   };
   support::RunOptions options;
