@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "bootstrap/host_identity.hpp"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 
 #include "base/environment.hpp"
 #include "base/system_error.hpp"
+#include "store/socket.hpp"
 
 namespace sluice::bootstrap {
 
@@ -28,6 +31,25 @@ std::string namespace_number(const char* path) {
 }
 
 }  // namespace
+
+std::string_view network_of_node(std::string_view node) {
+  const std::size_t machine = node.find('/');
+  return machine == node.npos ? node : node.substr(0, node.find('/', machine + 1));
+}
+
+std::string routed_address() {
+  // To an address of documentation (RFC 5737), to which nothing is sent.
+  const base::Descriptor socket(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in far{};
+  far.sin_family = AF_INET;
+  far.sin_port = htons(9);
+  far.sin_addr.s_addr = htonl(0xC0000201);
+  if (::connect(socket.number(), reinterpret_cast<const sockaddr*>(&far), sizeof(far)) == 0) {
+    const auto own = store::local_address(socket);
+    if (own.ok()) return own->host;
+  }
+  return "127.0.0.1";
+}
 
 Result<HostIdentity> this_host() {
   constexpr const char* kBootPath = "/proc/sys/kernel/random/boot_id";

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/descriptor.hpp"
 #include "sluice/status.hpp"
@@ -19,6 +20,10 @@ struct HostIdentity {
 };
 Result<HostIdentity> this_host();
 std::string host_name();
+/// Of a HostIdentity::node, what it shares with those that have the same loopback interface.
+std::string_view network_of_node(std::string_view node);
+/// The address, in numbers, from which this machine's routes lead to others; 127.0.0.1 if they lead nowhere.
+std::string routed_address();
 
 /// A descriptor that becomes readable when the process ends. Closed where the kernel has no such
 /// thing; `unavailable` when there is no such process any more.

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -12,7 +11,9 @@
 #include <utility>
 
 #include "base/byte_stream.hpp"
+#include "base/deadline.hpp"
 #include "base/log.hpp"
+#include "bootstrap/callers.hpp"
 #include "store/socket.hpp"
 
 namespace sluice::bootstrap {
@@ -20,11 +21,7 @@ namespace {
 
 using base::Deadline;
 using base::Descriptor;
-using std::chrono::milliseconds;
-
-constexpr milliseconds kAllLines{2000};
-// Ranks say who they are at once: who does not is a stranger.
-constexpr milliseconds kHello{200};
+using std::chrono::nanoseconds;
 
 /// What a rank tells the others.
 struct Listening {
@@ -33,7 +30,7 @@ struct Listening {
   std::string secret;  // Who calls says it.
 };
 
-Listening listen(const std::string& host) {
+Listening listen(int rank, const std::string& host) {
   Listening listening;
   store::Address address;
   address.host = host;
@@ -47,78 +44,80 @@ Listening listen(const std::string& host) {
     if (at.ok()) listening = {std::move(*socket), store::to_string(*at), *secret};
   }
   if (!status.ok()) {
-    base::log_info("no connections that show when a process ends: {}", status.message());
+    base::log_info("rank {}: no connections that show when it ends: {}", rank, status.message());
   }
   return listening;
 }
 
-/// A rank's first and only words.
-std::string hello_of(int rank, const std::string& secret) {
-  return base::ByteWriter().put_string(secret).put(std::int32_t{rank}).take();
+/// Whether the peer can be reached there: loopback addresses of other machines are not those machines.
+bool leads_there(const std::string& at, bool same_network) {
+  const auto address = store::parse_address(at);
+  if (!address.ok()) return false;
+  return same_network || !(address->host.starts_with("127.") || address->host == "::1");
 }
 
-Result<Descriptor> call(int rank, std::string_view blob, Deadline deadline) {
+Result<Descriptor> call(int rank, std::string_view blob, bool same_network, Deadline deadline) {
   base::ByteReader reader(blob);
   const std::string at = reader.get_string();
   const std::string secret = reader.get_string();
-  if (at.empty()) return Status(StatusCode::unavailable, "it does not listen");
+  if (!leads_there(at, same_network)) {
+    return Status(StatusCode::unavailable,
+                  at.empty() ? "it does not listen" : "it listens at " + at);
+  }
   const auto address = store::parse_address(at);
-  if (!address.ok()) return address.status();
   auto socket = store::connect_to(*address, deadline);
   if (!socket.ok()) return socket;
-  const Status said = store::send_all(*socket, hello_of(rank, secret), deadline, "its first words");
+  const Status said = say_hello(*socket, secret, rank, deadline, "the first words");
   if (!said.ok()) return said;
   return socket;
 }
 
-// The rank that is there; -1: a stranger.
-int rank_behind(const Descriptor& socket, const std::string& secret, Deadline deadline) {
-  std::string words = hello_of(0, secret);
-  const auto soon = Deadline::after(kHello);
-  const bool sooner = deadline.at_ns() < soon.at_ns();
-  if (!store::receive_all(socket, words, sooner ? deadline : soon, "first words").ok()) return -1;
-  base::ByteReader reader(words);
-  if (reader.get_string() != secret) return -1;
-  return reader.get<std::int32_t>();
-}
-
 }  // namespace
 
-Result<Lifelines> Lifelines::tie(int rank, int size, const std::vector<int>& peers,
-                                 const std::string& host, const Gather& gather, Deadline deadline) {
-  const Listening listening = listen(host);
+Result<Lifelines> Lifelines::tie(int rank, int size, const std::vector<Peer>& peers,
+                                 const std::string& host, const Gather& gather,
+                                 nanoseconds longest) {
+  const Listening listening = listen(rank, host);
   const auto blobs =
       gather(base::ByteWriter().put_string(listening.at).put_string(listening.secret).take());
   if (!blobs.ok()) return blobs.status();
-  const auto at_most = Deadline::after(kAllLines);
-  const Deadline end = at_most.at_ns() < deadline.at_ns() ? at_most : deadline;
+  const auto end = Deadline::after(longest);
+  const auto blob_of = [&](int peer) -> std::string_view {
+    return (*blobs)[static_cast<std::size_t>(peer)];
+  };
 
   Lifelines all;
   all.lines_.resize(static_cast<std::size_t>(size));
-  std::vector<int> awaited;  // The higher rank calls.
-  for (const int peer : peers) {
-    if (peer > rank) {
-      if (listening.socket.open()) awaited.push_back(peer);
-      continue;
+  std::vector<int> awaited;
+  std::vector<Peer> called;
+  for (const Peer& peer : peers) {  // The higher rank calls.
+    if (peer.rank < rank) {
+      called.push_back(peer);
+    } else if (listening.socket.open() && leads_there(listening.at, peer.same_network)) {
+      awaited.push_back(peer.rank);
     }
-    const auto index = static_cast<std::size_t>(peer);
-    auto line = call(rank, (*blobs)[index], end);
+  }
+  for (auto peer = called.begin(); peer != called.end(); ++peer) {
+    // Who cannot be reached takes his share of the time, and no more.
+    const nanoseconds left(end.remaining_ns());
+    auto line = call(rank, blob_of(peer->rank), peer->same_network,
+                     Deadline::after(left / (called.end() - peer)));
     if (line.ok()) {
-      all.lines_[index] = std::move(*line);
+      all.lines_[static_cast<std::size_t>(peer->rank)] = std::move(*line);
     } else {
-      base::log_info("rank {}: no connection that shows when rank {} ends: {}", rank, peer,
+      base::log_info("rank {}: no connection that shows when rank {} ends: {}", rank, peer->rank,
                      line.status().message());
     }
   }
+  Callers callers(listening.socket, listening.secret, /*same_user=*/false);
   while (!awaited.empty()) {
-    pollfd entry{listening.socket.number(), POLLIN, 0};
-    if (store::poll_until({&entry, 1}, end) == 0) break;
-    Descriptor caller = store::accept_from(listening.socket);
-    if (!caller.open()) break;  // Out of descriptors, above all.
-    const int peer = rank_behind(caller, listening.secret, end);
-    if (std::erase(awaited, peer) > 0) {
-      all.lines_[static_cast<std::size_t>(peer)] = std::move(caller);
-    }
+    std::vector<pollfd> entries;
+    callers.add_entries(entries);
+    if (store::poll_until(entries, end) == 0) break;
+    callers.step(entries, [&](int peer, Descriptor socket) {
+      if (std::erase(awaited, peer) == 0) return;
+      all.lines_[static_cast<std::size_t>(peer)] = std::move(socket);
+    });
   }
   for (const int peer : awaited) {
     base::log_info("rank {}: no connection that shows when rank {} ends: it did not call", rank,

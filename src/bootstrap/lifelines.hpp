@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
-#include "base/deadline.hpp"
 #include "base/descriptor.hpp"
 #include "bootstrap/introduction.hpp"
 #include "sluice/status.hpp"
@@ -17,14 +17,19 @@ namespace sluice::bootstrap {
 /// its parent keeps the parent's lines.)
 class Lifelines {
  public:
+  /// A rank with which this one wants a line, as it does with this one.
+  struct Peer {
+    int rank = 0;
+    bool same_network = false;  // Reached at loopback addresses, too.
+  };
+
   /// None.
   Lifelines() = default;
-  /// Collective; `gather` is called once. `peers`: ranks with which this one wants a line, as each of them with it. `host`: the
-  /// name or address of this machine by which they reach it. Does not fail for want of lines: with
-  /// whom none comes to be within two seconds, as behind a firewall, there is none.
-  static Result<Lifelines> tie(int rank, int size, const std::vector<int>& peers,
+  /// Collective; `gather` is called once. `host`: the name or address of this machine by which they reach it. Does not fail for
+  /// want of lines: with whom none comes to be within `longest`, as behind a firewall, there is none.
+  static Result<Lifelines> tie(int rank, int size, const std::vector<Peer>& peers,
                                const std::string& host, const Gather& gather,
-                               base::Deadline deadline);
+                               std::chrono::nanoseconds longest);
 
   /// Whether there was a line with this rank, which has ended without goodbye. Any thread may ask.
   bool cut(int peer) const noexcept;

@@ -6,6 +6,7 @@
 
 #include "base/log.hpp"
 #include "bootstrap/agreement.hpp"
+#include "bootstrap/host_identity.hpp"
 
 namespace sluice::bootstrap {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::chrono::seconds kGoodbye{5};
 Result<std::shared_ptr<WorldStore>> ServedStore::open(int rank, int size, const Gather& gather,
                                                       const std::string& host,
                                                       base::Deadline deadline) {
-  std::shared_ptr<ServedStore> opened(new ServedStore(host));
+  std::shared_ptr<ServedStore> opened(new ServedStore);
   Status status;
   std::string served;
   if (rank == 0) {
@@ -63,12 +64,12 @@ Status ServedStore::erase(const std::string& key, base::Deadline deadline) {
 
 std::string ServedStore::own_host() const {
   const auto address = client_->local_address();
-  return address.ok() ? address->host : "";
+  return address.ok() ? address->host : routed_address();
 }
 
-// Its own rank 0 serves another one.
+// Its own rank 0, which may be on another machine than this world's, serves another one.
 StorePlace ServedStore::part(const std::string& /*name*/, int /*rank*/, int /*size*/) const {
-  return {host_, nullptr};
+  return {own_host(), nullptr};
 }
 
 void ServedStore::give_up(const Status& /*why*/) {}

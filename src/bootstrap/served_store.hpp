@@ -31,9 +31,8 @@ class ServedStore final : public WorldStore {
   void disown() noexcept override;
 
  private:
-  explicit ServedStore(std::string host) : host_(std::move(host)) {}
+  ServedStore() = default;
 
-  const std::string host_;
   std::unique_ptr<store::SocketStoreServer> server_;  // rank 0
   std::unique_ptr<store::SocketStore> client_;
 };

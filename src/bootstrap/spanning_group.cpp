@@ -2,6 +2,7 @@
 #include "bootstrap/spanning_group.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -28,6 +29,9 @@ routing::NodeMap map_of(const std::vector<std::string>& names) {
   }
   return routing::NodeMap(rank_to_node);
 }
+
+// For which a world waits for lines at most when it is joined: whom none comes to be with does without.
+constexpr std::chrono::nanoseconds kLinesTied = std::chrono::seconds(2);
 
 // Of a blob, in one value of the store.
 constexpr std::size_t kPartBytes = store::kValueBytesMax - sizeof(std::uint64_t);
@@ -88,9 +92,8 @@ Result<std::unique_ptr<Group>> SpanningGroup::create(int rank,
   if (Status status = group->agree(network.status(), deadline); !status.ok()) return status;
   group->network_ = std::move(network).value();
   if (Status status = group->join_node(deadline); !status.ok()) return status;
-  std::string own_host = said.value_or(group->store_->own_host());
-  if (own_host.empty()) own_host = host_name();
-  if (Status status = group->tie_lines(own_host, deadline); !status.ok()) return status;
+  const std::string own_host = said.value_or(group->store_->own_host());
+  if (Status status = group->tie_lines(node_names, own_host, deadline); !status.ok()) return status;
   group->store_->watch([self = group.get()] { return self->find_lost(); });
   return std::unique_ptr<Group>(std::move(group));
 }
@@ -113,18 +116,23 @@ Status SpanningGroup::join_node(base::Deadline deadline) {
   return {};
 }
 
-// With whom this rank serves, and who serves it: of a rank's end the one that serves it tells its node.
-Status SpanningGroup::tie_lines(const std::string& host, base::Deadline deadline) {
-  std::vector<int> peers;
+// With those that this rank serves, and that serve it: of a rank's end the one that serves it tells its node.
+Status SpanningGroup::tie_lines(const std::vector<std::string>& node_names, const std::string& host,
+                                base::Deadline deadline) {
+  const auto name_of = [&](int rank) { return node_names[static_cast<std::size_t>(rank)]; };
+  std::vector<Lifelines::Peer> peers;
   for (const int peer : everyone_) {
     if (nodes_.together(peer, rank_)) continue;
     if (nodes_.rail_peer(peer, nodes_.node_of(rank_)) == rank_ ||
         nodes_.rail_peer(rank_, nodes_.node_of(peer)) == peer) {
-      peers.push_back(peer);
+      peers.push_back({peer, network_of_node(name_of(peer)) == network_of_node(name_of(rank_))});
     }
   }
   const Gather gather = [&](std::string_view blob) { return all_gather(blob, deadline); };
-  auto lines = Lifelines::tie(rank_, size(), peers, host, gather, deadline);
+  const auto longest =
+      deadline.is_never() ? kLinesTied
+                          : std::min(kLinesTied, std::chrono::nanoseconds(deadline.remaining_ns()));
+  auto lines = Lifelines::tie(rank_, size(), peers, host, gather, longest);
   if (!lines.ok()) return lines.status();
   lines_ = std::move(lines).value();
   return {};

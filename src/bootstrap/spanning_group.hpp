@@ -52,7 +52,8 @@ class SpanningGroup final : public Group {
   Status gather_rest(std::string_view blob, std::vector<std::string>& blobs, std::size_t longest,
                      base::Deadline deadline);
   Status join_node(base::Deadline deadline);
-  Status tie_lines(const std::string& host, base::Deadline deadline);
+  Status tie_lines(const std::vector<std::string>& node_names, const std::string& host,
+                   base::Deadline deadline);
   /// Through the store, among `members`, under keys that nobody else uses.
   Result<std::vector<std::string>> gather_among(const std::vector<int>& members,
                                                 const std::string& key, std::string_view blob,

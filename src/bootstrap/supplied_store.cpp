@@ -9,6 +9,7 @@
 
 #include "base/log.hpp"
 #include "bootstrap/gather_keys.hpp"
+#include "bootstrap/host_identity.hpp"
 
 namespace sluice::bootstrap {
 namespace {
@@ -156,7 +157,7 @@ Status SuppliedStore::erase(const std::string& key, base::Deadline deadline) {
 }
 
 std::string SuppliedStore::own_host() const {
-  return {};
+  return routed_address();
 }
 
 StorePlace SuppliedStore::part(const std::string& name, int rank, int size) const {

@@ -38,7 +38,7 @@ class WorldStore {
                                                    base::Deadline deadline) = 0;
   virtual Status erase(const std::string& key, base::Deadline deadline) = 0;
 
-  /// The address of this machine by which it reaches the store; empty: not known.
+  /// An address of this machine by which others are likely to reach it: from which it reaches the store, if that is known.
   virtual std::string own_host() const = 0;
   /// For a world of some of these ranks; `name`: among worlds made of this one.
   virtual StorePlace part(const std::string& name, int rank, int size) const = 0;

@@ -218,18 +218,21 @@ bool Presence::reported_lost(int source) const noexcept {
   });
 }
 
-// Its process has ended, or only the connection: then signs of life go on. What it has sent before has the time to arrive.
+// Its process has ended, or only the connection: then signs of life go on, and for as long as there have been some for the
+// patience nothing is made of it. What it has sent before has the time to arrive.
 bool Presence::hung_up(int source, std::int64_t now_ns) {
   std::int64_t& since_ns = hung_up_ns_[index(source)];
   if (since_ns == 0 && site_.group->hung_up(source)) since_ns = now_ns;
-  if (since_ns <= 0 || now_ns - since_ns < patience_ns_ / kDeathsAreToldAfter) return false;
-  if (heard_ns_[index(source)] > since_ns + beat_ns_) {
-    since_ns = -1;
-    return false;
+  const std::int64_t heard_ns = heard_ns_[index(source)];
+  if (since_ns <= 0 || heard_ns > now_ns) return false;  // It has not begun.
+  if (now_ns - std::max(since_ns, heard_ns) >= patience_ns_ / kDeathsAreToldAfter) {
+    base::log(closed_[index(source)] != 0 ? base::LogLevel::info : base::LogLevel::warn,
+              "rank {}: rank {} of another node has hung up, and is silent: given up", site_.rank,
+              source);
+    return true;
   }
-  base::log_warn("rank {}: rank {} of another node has hung up, and is silent: given up",
-                 site_.rank, source);
-  return true;
+  if (now_ns - since_ns >= patience_ns_) since_ns = -1;
+  return false;
 }
 
 // Without its rail peer there this rank reaches nobody of a node, and nobody of it reaches this rank.

@@ -52,11 +52,12 @@ int shut_lines() {
 
 TEST_F(Lines, WhoseLineBreaksAndWhoLivesIsNotGivenUp) {
   ::setenv("SLUICE_TEST_NODE_SIZE", "2", 1);
+  ::setenv("SLUICE_NETWORK_PATIENCE_MS", "4000", 1);
   const auto body = [&](World& world, support::Findings& findings) {
     auto made = Communicator::create(world, EchoRound::shape(kRanks), EchoRound::options());
     if (!made.ok()) return findings.add("create: " + made.status().to_string());
     EchoRound rounds(*made, findings);
-    // Twice the patience, of which a quarter would be enough for one that is silent.
+    // For more than a quarter of the patience, which would be enough for one that is silent.
     for (int round = 0; round < 20; ++round) {
       if (!rounds.run(round).missing.empty()) {
         findings.add(fmt::format("round {}: a rank is missing", round));
@@ -86,6 +87,8 @@ TEST_F(Lines, AKilledRankThatWasAloneOnItsNodeIsKnownLongBeforeItsSilenceIsOver)
     for (int round = 0; round <= kFaulty; ++round) {
       const auto seen = rounds.run(round, [&](Moment when) {
         if (round == kFaulty && when == Moment::idle && world.rank() == kVictim) {
+          // What it has sent in the round before does not die with it.
+          std::this_thread::sleep_for(std::chrono::milliseconds(500));
           ::kill(::getpid(), SIGKILL);
         }
       });

@@ -80,6 +80,7 @@ CUresult primary_context_state(CUdevice device, unsigned* flags, int* active) {
   return CUDA_SUCCESS;
 }
 CUresult device_get(CUdevice* device, int ordinal) {
+  if (ordinal < 0 || ordinal >= gpu_simulator::kDevices) return CUDA_ERROR_INVALID_DEVICE;
   *device = ordinal;
   return CUDA_SUCCESS;
 }

@@ -13,15 +13,16 @@
 namespace sluice::memory {
 namespace {
 
-/// The context that CUDA's runtime uses on a GPU, once it is known, and kept as it keeps it: to the end of the process.
-Result<CUcontext> primary_context(const Driver& driver, int device) {
+/// Makes the context current that CUDA's runtime uses on a GPU.
+Status push_primary(const Driver& driver, int device) {
+  // Retained once: cudaDeviceReset ends the context, after which it is retained again.
   static std::array<std::atomic<CUcontext>, 64> all{};
-  if (device < 0 || device >= static_cast<int>(all.size())) {
+  const auto place = static_cast<std::size_t>(device);
+  if (device < 0 || place >= all.size()) {
     return cuda_status(cudaErrorInvalidDevice, "cannot use " + gpu_text(device));
   }
-  std::atomic<CUcontext>& known = all[static_cast<std::size_t>(device)];
-  CUcontext context = known.load(std::memory_order_acquire);  // Pairs with the store below.
-  if (context != nullptr) return context;
+  CUcontext context = all[place].load(std::memory_order_acquire);  // Pairs with the store below.
+  if (context != nullptr && driver.context_push(context) == CUDA_SUCCESS) return {};
   const std::string what = "cannot use " + gpu_text(device);
   int count = 0;
   // Which also starts the driver.
@@ -29,9 +30,10 @@ Result<CUcontext> primary_context(const Driver& driver, int device) {
   CUdevice handle = 0;
   CUresult error = driver.device_get(&handle, device);
   if (error == CUDA_SUCCESS) error = driver.primary_context_retain(&context, handle);
+  if (error == CUDA_SUCCESS) error = driver.context_push(context);
   if (error != CUDA_SUCCESS) return cuda_status(error, what);
-  known.store(context, std::memory_order_release);
-  return context;
+  all[place].store(context, std::memory_order_release);
+  return {};
 }
 
 }  // namespace
@@ -59,10 +61,7 @@ void DeviceGuard::enter(int device) {
   const auto driver = Driver::get();
   status_ = driver.status();
   if (!status_.ok()) return;
-  const auto context = primary_context(**driver, device);
-  status_ = context.status();
-  if (!status_.ok()) return;
-  status_ = cuda_status((*driver)->context_push(*context), "cannot make a GPU current");
+  status_ = push_primary(**driver, device);
   entered_ = status_.ok();
 }
 
