@@ -13,6 +13,8 @@ namespace {
 
 // How long rank 0 serves ranks that have not left yet, when it leaves.
 constexpr std::chrono::seconds kGoodbye{5};
+// And when its world is destroyed.
+constexpr std::chrono::seconds kLast{1};
 
 }  // namespace
 
@@ -43,6 +45,12 @@ Result<std::shared_ptr<WorldStore>> ServedStore::open(int rank, int size, const 
   if (!client.ok()) return client.status();
   opened->client_ = std::move(client).value();
   return std::shared_ptr<WorldStore>(std::move(opened));
+}
+
+// What rank 0 has read last, as why a communicator could not be made, others may not have read yet.
+ServedStore::~ServedStore() {
+  client_.reset();
+  if (server_ != nullptr) static_cast<void>(server_->wait_until_gone(base::Deadline::after(kLast)));
 }
 
 Status ServedStore::set(const std::string& key, std::string_view value, base::Deadline deadline) {

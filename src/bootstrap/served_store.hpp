@@ -17,6 +17,9 @@ class ServedStore final : public WorldStore {
   /// Collective; `gather` is called once: rank 0 tells where it serves the store, or why it cannot.
   static Result<std::shared_ptr<WorldStore>> open(int rank, int size, const Gather& gather,
                                                   const std::string& host, base::Deadline deadline);
+  ~ServedStore() override;
+  ServedStore(const ServedStore&) = delete;
+  ServedStore& operator=(const ServedStore&) = delete;
 
   Status set(const std::string& key, std::string_view value, base::Deadline deadline) override;
   Result<std::string> get(const std::string& key, base::Deadline deadline) override;

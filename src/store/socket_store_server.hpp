@@ -34,6 +34,9 @@ class SocketStoreServer {
   /// passed.
   Status wait_for_goodbyes(base::Deadline deadline) { return attendance_.wait(deadline); }
 
+  /// Counted clients only: until all of them have said goodbye or are lost. False: not before the deadline.
+  bool wait_until_gone(base::Deadline deadline) { return attendance_.wait_until_gone(deadline); }
+
   /// Where it is served: as given, with the port that was taken if 0 was given.
   const Address& address() const noexcept { return address_; }
 

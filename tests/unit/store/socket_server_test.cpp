@@ -163,9 +163,11 @@ TEST(SocketStoreServer, CountsItsClientsAndStopsListening) {
   EXPECT_TRUE(next.ok()) << next.status().to_string();
   EXPECT_EQ((*server)->wait_for_goodbyes(Deadline::after(milliseconds(20))).code(),
             StatusCode::deadline_exceeded);
+  EXPECT_FALSE((*server)->wait_until_gone(Deadline::after(milliseconds(20))));
   (*first)->say_goodbye(soon());
   (*second)->say_goodbye(soon());
   EXPECT_TRUE((*server)->wait_for_goodbyes(soon()).ok());
+  EXPECT_TRUE((*server)->wait_until_gone(soon()));
 }
 
 TEST(SocketStoreServer, ALostClientEndsTheWaitsOfTheOthers) {

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#include "bootstrap/served_store.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/deadline.hpp"
+#include "bootstrap/thread_group.hpp"
+#include "ranks.hpp"
+
+namespace sluice {
+namespace {
+
+using base::Deadline;
+using bootstrap::ServedStore;
+using bootstrap::ThreadGroup;
+using bootstrap::WorldStore;
+using std::chrono::seconds;
+
+// Rank 0's process ends when it knows why nothing came of a call, and the others shall know it, too.
+TEST(ServedStore, WhatRankZeroHasReadOthersCanReadWhenItHasGone) {
+  auto groups = ThreadGroup::create_all(2);
+  std::vector<std::shared_ptr<WorldStore>> stores(2);
+  testing::for_each_rank(2, [&](int rank) {
+    const auto index = static_cast<std::size_t>(rank);
+    const bootstrap::Gather gather = [&](std::string_view blob) {
+      return groups[index]->all_gather(blob, Deadline::after(seconds(60)));
+    };
+    auto store = ServedStore::open(rank, 2, gather, "127.0.0.1", Deadline::after(seconds(60)));
+    ASSERT_TRUE(store.ok()) << store.status().to_string();
+    stores[index] = std::move(store).value();
+  });
+  ASSERT_TRUE(stores[0]->set("why", "for this", Deadline::after(seconds(60))).ok());
+  auto gone = std::async(std::launch::async, [&] { stores[0].reset(); });
+  // Its connection has ended by now.
+  const auto never = stores[1]->get("what it did not say", Deadline::after(seconds(60)));
+  EXPECT_EQ(never.status().code(), StatusCode::unavailable) << never.status().to_string();
+  EXPECT_NE(never.status().message().find("rank 0"), std::string::npos)
+      << never.status().to_string();
+  const auto why = stores[1]->get("why", Deadline::after(seconds(60)));
+  ASSERT_TRUE(why.ok()) << why.status().to_string();
+  EXPECT_EQ(*why, "for this");
+  stores[1].reset();
+  gone.get();
+}
+
+}  // namespace
+}  // namespace sluice
