@@ -101,13 +101,7 @@ void body(const Case& at, const Time& time, World& world, Findings& findings) {
   std::from_chars(victim.data(), victim.data() + victim.size(), process);
   if (rank == 0 && at.what == What::frozen && process > 0) ::kill(process, SIGKILL);
   support::set_place(nullptr);
-  if (named_ns == 0) return findings.add(fmt::format("no report names rank {}", awaited));
-  const double after = time.seconds_until(named_ns);
-  findings.set_note(fmt::format("{:.3f}", after));
-  if (after > longest_seconds(at.what)) {
-    findings.add(fmt::format("rank {} was named after {:.3f} s, expected {} at most", awaited,
-                             after, longest_seconds(at.what)));
-  }
+  check_named(at.what, time, awaited, named_ns, findings);
 }
 
 class GpusNoticed : public ::testing::TestWithParam<Case> {
@@ -136,16 +130,7 @@ TEST_P(GpusNoticed, ByAllOthersInTime) {
   const support::RunResult result = support::run_as_processes(
       at.ranks, [&](World& world, Findings& findings) { body(at, time, world, findings); },
       options);
-  if (!result.failures.empty() && result.failures[0].find("no namespaces") != std::string::npos) {
-    GTEST_SKIP() << result.failures[0];
-  }
-  std::string times;
-  for (const std::string& note : result.notes) times += note.empty() ? " -" : " " + note;
-  fmt::print("{}: named by each rank after s:{}\n", at.name, times);
-  const std::string meant = fmt::format("rank {}: ended by signal {}", at.victim(), SIGKILL);
-  for (const std::string& failure : result.failures) {
-    if (!failure.starts_with(meant)) ADD_FAILURE() << failure;
-  }
+  if (!expect_named(result, at.name, at.victim())) GTEST_SKIP() << result.failures[0];
 }
 
 constexpr Stage kIdle = Stage::dispatch_send;

@@ -82,30 +82,14 @@ TEST_P(Noticed, ByAllOthersInTime) {
     if (rank == 0 && fault.what == What::frozen) {
       ::kill(std::atoi((*processes)[kVictim].c_str()), SIGKILL);
     }
-    if (named_ns == 0) return findings.add(fmt::format("no report names rank {}", awaited));
-    const double seconds = time.seconds_until(named_ns);
-    findings.set_note(fmt::format("{:.3f}", seconds));
-    if (seconds > longest_seconds(fault.what)) {
-      findings.add(fmt::format("rank {} was named after {:.3f} s, expected {} at most", awaited,
-                               seconds, longest_seconds(fault.what)));
-    }
+    check_named(fault.what, time, awaited, named_ns, findings);
   };
   support::RunOptions options;
   options.watchdog = std::chrono::seconds(60);
   options.leave = false;
   options.waits_at_end = true;
   const support::RunResult result = support::run_as_processes(kRanks, body, options);
-  if (!result.failures.empty() && result.failures[0].find("no namespaces") != std::string::npos) {
-    GTEST_SKIP() << result.failures[0];
-  }
-  std::string times;
-  for (const std::string& note : result.notes) times += note.empty() ? " -" : " " + note;
-  fmt::print("{}: named by each rank after s:{}\n", fault.name, times);
-  for (const std::string& failure : result.failures) {
-    const bool meant =
-        failure.starts_with(fmt::format("rank {}: ended by signal {}", kVictim, SIGKILL));
-    if (!meant) ADD_FAILURE() << failure;
-  }
+  if (!expect_named(result, fault.name, kVictim)) GTEST_SKIP() << result.failures[0];
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -2,6 +2,7 @@
 #include "faults/strike.hpp"
 
 #include <fmt/core.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -54,6 +55,31 @@ void strike(What what, const Time& time, support::Findings& findings) {
 
 void reconnect(support::Findings& findings) {
   set_link("up", findings);
+}
+
+void check_named(What what, const Time& time, int awaited, std::int64_t named_ns,
+                 support::Findings& findings) {
+  if (named_ns == 0) return findings.add(fmt::format("no report names rank {}", awaited));
+  const double seconds = time.seconds_until(named_ns);
+  findings.set_note(fmt::format("{:.3f}", seconds));
+  if (seconds > longest_seconds(what)) {
+    findings.add(fmt::format("rank {} was named after {:.3f} s, expected {} at most", awaited,
+                             seconds, longest_seconds(what)));
+  }
+}
+
+bool expect_named(const support::RunResult& result, const char* name, int victim) {
+  if (!result.failures.empty() && result.failures[0].find("no namespaces") != std::string::npos) {
+    return false;
+  }
+  std::string times;
+  for (const std::string& note : result.notes) times += note.empty() ? " -" : " " + note;
+  fmt::print("{}: named by each rank after s:{}\n", name, times);
+  const std::string meant = fmt::format("rank {}: ended by signal {}", victim, SIGKILL);
+  for (const std::string& failure : result.failures) {
+    if (!failure.starts_with(meant)) ADD_FAILURE() << failure;
+  }
+  return true;
 }
 
 }  // namespace sluice::faults

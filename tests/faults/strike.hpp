@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "support/findings.hpp"
+#include "support/run_ranks.hpp"
 
 /// What befalls the calling process, and when it did.
 namespace sluice::faults {
@@ -36,5 +37,11 @@ class Time {
 void strike(What what, const Time& time, support::Findings& findings);
 /// For who was cut off.
 void reconnect(support::Findings& findings);
+
+/// What a rank says at its end: when (0: never) a report named whom it had to, as a note, and as a finding if that was too late.
+void check_named(What what, const Time& time, int awaited, std::int64_t named_ns,
+                 support::Findings& findings);
+/// Prints these times, and fails the test for all that is not the victim's death. False: the machine has no namespaces.
+bool expect_named(const support::RunResult& result, const char* name, int victim);
 
 }  // namespace sluice::faults

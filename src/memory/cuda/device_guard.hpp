@@ -11,7 +11,7 @@ namespace sluice::memory {
 /// current already.
 ///
 /// By its context, not by cudaSetDevice: the way back to a GPU that the thread has not used yet would make a context there,
-/// which takes a second and half a GiB of that GPU.
+/// which takes a second, and memory of that GPU.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);

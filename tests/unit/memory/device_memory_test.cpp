@@ -286,7 +286,7 @@ void use_second_gpu() {
   std::exit(has_context(0) == 0 ? 0 : 1);
 }
 
-// It would take a second, and half a GiB: a progress thread uses its rank's GPU alone.
+// It would take a second, and memory there: a progress thread uses its rank's GPU alone.
 TEST(DeviceGuard, MakesNoContextOnAGpuThatTheThreadDoesNotUse) {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count < 2) {
