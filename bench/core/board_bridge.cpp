@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -131,8 +132,14 @@ void BoardBridge::fail() noexcept {
     if (leader != group_.rank()) static_cast<void>(put(leader, true, in_time));
   }
   // Nothing moves while nobody polls.
-  while (!deadline.expired() && !endpoint_->drain()) static_cast<void>(look());
-  for (int turn = 0; turn < 100; ++turn) static_cast<void>(look());
+  for (const int leader : leaders_) {
+    if (leader == group_.rank()) continue;
+    std::optional<std::uint64_t> mark = endpoint_->mark(leader);
+    while (!deadline.expired() && !(mark && endpoint_->is_out(leader, *mark))) {
+      static_cast<void>(look());
+      if (!mark) mark = endpoint_->mark(leader);
+    }
+  }
 }
 
 Status BoardBridge::spread(std::span<const std::span<std::byte>> pieces) {

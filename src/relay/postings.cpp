@@ -188,7 +188,7 @@ void Postings::settle(int peer) noexcept {
 
 bool Postings::idle() const noexcept {
   return std::all_of(to_.begin(), to_.end(),
-                     [](const To& queue) { return queue.signs.empty() && queue.chunks.empty(); }) &&
+                     [](const To& queue) { return queue.chunks.empty(); }) &&
          std::all_of(outstanding_.begin(), outstanding_.end(),
                      [](std::uint32_t chunks) { return chunks == 0; });
 }

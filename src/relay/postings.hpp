@@ -50,7 +50,13 @@ class Postings {
 
   /// Whether all chunks of the account are out of this rank's memory.
   bool settled(Account account) const noexcept { return outstanding_[number(account)] == 0; }
+  /// Whether no message is left to be posted, or posted and not out of this rank's memory.
   bool idle() const noexcept;
+  /// Whether neither a message nor a sign is left to be posted to the peer.
+  bool posted(int peer) const noexcept {
+    const To& queue = to_[static_cast<std::size_t>(peer)];
+    return queue.signs.empty() && queue.chunks.empty();
+  }
 
  private:
   struct To {

@@ -20,7 +20,8 @@ Progress::Progress(const Site& site, transport::Endpoint& endpoint,
       patience_ns_(patience.count()),
       postings_(endpoint, site),
       traffic_(make_traffic(site, postings_)),
-      presence_(site, postings_, patience) {}
+      presence_(site, postings_, patience),
+      marks_(static_cast<std::size_t>(site.nodes.ranks())) {}
 
 bool Progress::step() {
   const std::int64_t now_ns = base::now_ns();
@@ -113,9 +114,24 @@ void Progress::tell_flushed(protocol::Kind kind) {
   site_.ring(site_.rank);
 }
 
+// Up to its goodbye: what follows that, signs of life and their echoes, may find nobody there any more, and never be out.
+bool Progress::told_all() {
+  if (!postings_.idle() || !traffic_->idle()) {
+    std::fill(marks_.begin(), marks_.end(), std::nullopt);
+    return false;
+  }
+  bool all = true;
+  for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
+    if (site_.nodes.together(peer, site_.rank) || presence_.gone(peer)) continue;
+    std::optional<std::uint64_t>& mark = marks_[static_cast<std::size_t>(peer)];
+    if (!mark && postings_.posted(peer)) mark = endpoint_.mark(peer);
+    all &= mark && endpoint_.is_out(peer, *mark);
+  }
+  return all;
+}
+
 bool Progress::finished() {
-  if (!postings_.idle() || !traffic_->idle() || !presence_.all_closed()) return false;
-  if (!endpoint_.drain()) return false;  // Its goodbye, above all.
+  if (!told_all() || !presence_.all_closed()) return false;
   const auto neighbours = site_.neighbours();
   return std::all_of(neighbours.begin(), neighbours.end(), [&](int neighbour) {
     // Pairs with the release store in ~Relay.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "relay/postings.hpp"
@@ -34,6 +35,7 @@ class Progress {
   void take_accusation(const window::RelaySlot& slot);
   void take_chunks();
   void tell_flushed(protocol::Kind kind);
+  bool told_all();
 
   /// A chunk that has arrived, but is not known to be what its source has sent.
   struct Doubtful {
@@ -50,6 +52,8 @@ class Progress {
   Postings postings_;
   std::unique_ptr<Traffic> traffic_;
   Presence presence_;
+  /// [R] Behind all that peers are to be told, goodbye included.
+  std::vector<std::optional<std::uint64_t>> marks_;
 };
 
 }  // namespace sluice::relay

@@ -264,10 +264,9 @@ Posted BundlingEndpoint::flush(int target, std::span<const Piece> along) {
   return posted;
 }
 
-bool BundlingEndpoint::drain() {
-  bool all = true;
-  for (int peer = 0; peer < ranks_; ++peer) all &= flush(peer) != Posted::busy;
-  return all;
+std::optional<std::uint64_t> BundlingEndpoint::mark(int peer) {
+  if (flush(peer) == Posted::busy) return std::nullopt;
+  return below_->mark(peer);
 }
 
 void BundlingEndpoint::flush_all() {

@@ -76,7 +76,8 @@ class BundlingEndpoint final : public Endpoint {
   std::size_t poll(std::span<Event> events) override;
   void took(int peer, int chunks) override;
   void abandon(int peer) override;
-  bool drain() override;
+  std::optional<std::uint64_t> mark(int peer) override;
+  bool is_out(int peer, std::uint64_t mark) const override { return below_->is_out(peer, mark); }
   void idle(std::chrono::nanoseconds at_most) override;
   void wake() noexcept override { below_->wake(); }
   std::uint64_t bytes_put(int peer) const noexcept override {

@@ -279,7 +279,8 @@ class MemoryFabric::Port final : public Endpoint {
   std::size_t poll(std::span<Event> events) override { return network_->poll(rank_, events); }
   void took(int peer, int chunks) override { network_->took(rank_, peer, chunks); }
   void abandon(int peer) override { network_->abandon(rank_, peer); }
-  bool drain() override { return true; }
+  std::optional<std::uint64_t> mark(int /*peer*/) override { return 0; }
+  bool is_out(int /*peer*/, std::uint64_t /*mark*/) const override { return true; }
   void idle(std::chrono::nanoseconds at_most) override { network_->idle(rank_, at_most); }
   void wake() noexcept override { network_->wake(rank_); }
   std::uint64_t bytes_put(int peer) const noexcept override {

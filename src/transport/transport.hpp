@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -127,8 +128,11 @@ class Endpoint {
   virtual void took(int peer, int chunks) = 0;
   /// Nothing more is put to the peer.
   virtual void abandon(int peer) = 0;
-  /// Whether no chunk that was put waits here for others, to travel with them: what does, is sent now if it can be.
-  virtual bool drain() = 0;
+  /// A mark behind all that was put to the peer. What waits for others, to travel with them, is sent now; nothing: it cannot be.
+  virtual std::optional<std::uint64_t> mark(int peer) = 0;
+  /// Whether all before the mark is out, its signals included, so that it arrives though nobody polls here any more; or the
+  /// peer is gone.
+  virtual bool is_out(int peer, std::uint64_t mark) const = 0;
 
   /// Sleeps until wake() was called since the last idle(), there may be something to poll, or the time
   /// is over; or for less, where the provider cannot tell (libfabric: 100 us).

@@ -23,7 +23,7 @@ constexpr int kTopk = 4;
 constexpr int kHidden = 1024;
 constexpr int kMaxTokens = 80;
 #if SLUICE_CUDA_SIMULATED
-constexpr int kRunsOfOneKind = 8;  // A run takes long.
+constexpr int kRunsOfOneKind = 4;  // A run takes long.
 #else
 constexpr int kRunsOfOneKind = 100;
 #endif

@@ -98,7 +98,10 @@ class ScriptedEndpoint final : public ForwardingEndpoint {
   void abandon(int peer) override {
     if (!script_->delays()) ForwardingEndpoint::abandon(peer);
   }
-  bool drain() override { return delayed_.empty() && ForwardingEndpoint::drain(); }
+  std::optional<std::uint64_t> mark(int peer) override {
+    if (!delayed_.empty()) return std::nullopt;
+    return ForwardingEndpoint::mark(peer);
+  }
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -31,6 +31,8 @@ using Time = Clock::time_point;
 
 // What one direction of a connection holds back at most: beyond it the sender has to wait, as TCP does.
 constexpr std::size_t kHeldBytesMax = std::size_t{4} << 20;
+// How long what was taken is still passed on at the end.
+constexpr std::chrono::seconds kLastMost{2};
 
 sockaddr_in local(std::uint16_t port) noexcept {
   sockaddr_in address{};
@@ -160,9 +162,12 @@ class Wire::Loop {
       take_new_ports();
       wait();
       for (Port& port : ports_) accept(port);
-      for (Connection& connection : connections_) carry(connection);
-      connections_.remove_if([](const Connection& connection) { return connection.gone; });
+      carry();
     }
+    // What whoever has closed sent last is under way, and arrives.
+    ports_.clear();
+    const Time end = Clock::now() + kLastMost;
+    for (carry(); holds_any() && Clock::now() < end; carry()) wait();
   }
 
  private:
@@ -215,6 +220,16 @@ class Wire::Loop {
     }
   }
 
+  void carry() {
+    for (Connection& connection : connections_) carry(connection);
+    connections_.remove_if([](const Connection& connection) { return connection.gone; });
+  }
+  bool holds_any() const {
+    return std::any_of(connections_.begin(), connections_.end(), [](const Connection& connection) {
+      return std::any_of(connection.directions.begin(), connection.directions.end(),
+                         [](const Direction& direction) { return direction.due() != Time::max(); });
+    });
+  }
   void carry(Connection& connection) {
     for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
       Direction& direction = connection.directions[i];

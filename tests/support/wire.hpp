@@ -35,7 +35,7 @@ class Wire {
 
   /// `seed`: of the losses.
   static Result<std::unique_ptr<Wire>> start(std::uint64_t seed);
-  /// Drops all connections.
+  /// Drops all connections, once what they have taken is passed on.
   ~Wire();
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;

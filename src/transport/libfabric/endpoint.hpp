@@ -31,7 +31,8 @@ class LibfabricEndpoint final : public Endpoint {
   std::size_t poll(std::span<Event> events) override;
   void took(int peer, int chunks) override { outlet_.took(peer, chunks); }
   void abandon(int peer) override;
-  bool drain() override { return true; }
+  std::optional<std::uint64_t> mark(int peer) override { return outlet_.mark(peer); }
+  bool is_out(int peer, std::uint64_t mark) const override { return outlet_.is_out(peer, mark); }
   void idle(std::chrono::nanoseconds at_most) override;
   void wake() noexcept override;
   std::uint64_t bytes_put(int peer) const noexcept override;

@@ -63,12 +63,12 @@ Posted Outlet::put(const Chunk& chunk) {
   Path& path = peer.paths[rail];
   if (!path.signals.empty()) return Posted::busy;
 
-  if (chunk.bytes == 0 && in_words()) {
-    ready_.push_back({Event::Kind::sent, chunk.peer, 0, chunk.context});
-    signal(chunk.peer, rail, chunk.immediate);
-  } else {
+  const Path::Signal signal{chunk.immediate, peer.put};
+  const bool alone = chunk.bytes == 0 && in_words();
+  if (!alone) {
     Post* const post = new_post(Post::Kind::chunk, chunk.peer);
     post->immediate = chunk.immediate;
+    post->number = peer.put;
     post->user = chunk.context;
     Rail::Write write;
     write.flags = in_words() ? 0 : FI_REMOTE_CQ_DATA;
@@ -83,27 +83,37 @@ Posted Outlet::put(const Chunk& chunk) {
     for (const Piece& piece : chunk.with) write.pieces[write.count++] = piece_of(path, piece);
     const Posted posted = this->write(write, rail, post);
     if (posted != Posted::yes) return posted;
-    // Behind the chunk on the same endpoint, which keeps the order of writes.
-    if (signals_ == SignalMode::ordered) signal(chunk.peer, rail, chunk.immediate);
   }
+  ++peer.put;
+  peer.later.push_back(0);
+  if (alone) ready_.push_back({Event::Kind::sent, chunk.peer, 0, chunk.context});
+  // Behind the chunk on the same endpoint, which keeps the order of writes.
+  if (alone || signals_ == SignalMode::ordered) this->signal(chunk.peer, rail, signal);
   peer.next_path = (rail + 1) % peer.paths.size();
   return Posted::yes;
 }
 
 // Whether the provider took it.
-bool Outlet::write_word(Post::Kind kind, int peer, std::size_t rail, std::size_t own,
-                        std::size_t remote, std::uint64_t word) {
-  const Path& path = of(peer).paths[rail];
+bool Outlet::write_word(Post* post, std::size_t rail, std::size_t own, std::size_t remote,
+                        std::uint64_t word) {
+  const Path& path = of(post->peer).paths[rail];
   Rail::Write write;
   write.pieces[0] = {kDeskMemory, desk_.keep(own, word), sizeof(word),
                      path.desk.base + Desk::offset(remote), path.desk.key};
-  write.flags = kind == Post::Kind::tell ? tell_flags_ : 0;
-  return this->write(write, rail, new_post(kind, peer)) == Posted::yes;
+  write.flags = post->kind == Post::Kind::tell ? tell_flags_ : 0;
+  return this->write(write, rail, post) == Posted::yes;
 }
 
-void Outlet::signal(int peer, std::size_t rail, std::uint32_t immediate) {
-  of(peer).paths[rail].signals.push_back(immediate);
+void Outlet::signal(int peer, std::size_t rail, Path::Signal signal) {
+  of(peer).paths[rail].signals.push_back(signal);
   flush(peer);
+}
+
+// Rails overtake each other.
+void Outlet::note_out(int peer, std::uint64_t number) {
+  Peer& known = of(peer);
+  known.later[number - known.out] = 1;
+  for (; !known.later.empty() && known.later.front() != 0; ++known.out) known.later.pop_front();
 }
 
 void Outlet::flush(int peer) {
@@ -112,9 +122,10 @@ void Outlet::flush(int peer) {
     while (!path.signals.empty()) {
       const std::uint64_t number = path.signalled + 1;
       const int rail = static_cast<int>(i);
-      if (!write_word(Post::Kind::signal, peer, i, desk_.signal(rail, peer, number),
-                      desk_.signal(rail, rank_, number),
-                      Desk::word(number, path.signals.front()))) {
+      Post* const post = new_post(Post::Kind::signal, peer);
+      post->number = path.signals.front().number;
+      if (!write_word(post, i, desk_.signal(rail, peer, number), desk_.signal(rail, rank_, number),
+                      Desk::word(number, path.signals.front().immediate))) {
         return note_due(peer);  // If the peer is lost, there is nothing left to flush.
       }
       path.signalled = number;
@@ -128,7 +139,8 @@ void Outlet::tell_taken(int peer) {
   const std::uint64_t tell_after = window_ / kTellsPerWindow;
   if (known.gone || known.telling || known.taken - known.told < tell_after) return;
   const std::uint64_t taken = known.taken;
-  if (!write_word(Post::Kind::tell, peer, 0, desk_.taken(peer), desk_.taken(rank_), taken)) {
+  if (!write_word(new_post(Post::Kind::tell, peer), 0, desk_.taken(peer), desk_.taken(rank_),
+                  taken)) {
     return note_due(peer);
   }
   known.told = taken;
@@ -202,8 +214,13 @@ std::size_t Outlet::poll_sent(std::size_t rail, std::span<Event> events) {
       note_due(post->peer);  // More may have been taken meanwhile.
     } else if (post->kind == Post::Kind::chunk && !of(post->peer).gone) {
       // Delivered: now its signal may go.
-      if (signals_ == SignalMode::serial) signal(post->peer, rail, post->immediate);
+      if (signals_ == SignalMode::serial) {
+        signal(post->peer, rail, {post->immediate, post->number});
+      }
       events[count++] = {Event::Kind::sent, post->peer, 0, post->user};
+    }
+    if (post->kind == (in_words() ? Post::Kind::signal : Post::Kind::chunk)) {
+      note_out(post->peer, post->number);
     }
     release(post);
   }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -40,7 +41,11 @@ class Outlet {
     RemoteMemory desk;
     std::vector<RemoteMemory> regions;
     std::uint64_t signalled = 0;
-    std::deque<std::uint32_t> signals;  // That the provider could not take yet.
+    struct Signal {
+      std::uint32_t immediate;
+      std::uint64_t number;  // Of its chunk.
+    };
+    std::deque<Signal> signals;  // That the provider could not take yet.
   };
   /// One for each rail.
   void connect(int peer, std::vector<Path> paths) { of(peer).paths = std::move(paths); }
@@ -49,6 +54,10 @@ class Outlet {
   Posted put(const Chunk& chunk);
   void took(int peer, int chunks);
   void abandon(int peer);
+  std::uint64_t mark(int peer) const noexcept { return of(peer).put; }
+  bool is_out(int peer, std::uint64_t mark) const noexcept {
+    return of(peer).gone || of(peer).out >= mark;
+  }
   /// Those of kind sent and lost.
   std::size_t poll(std::span<Event> events);
 
@@ -68,12 +77,16 @@ class Outlet {
     Kind kind = Kind::chunk;
     int peer = -1;
     std::uint32_t immediate = 0;
+    std::uint64_t number = 0;  // Of the chunk, or of that whose signal it is.
     std::uint64_t user = 0;
   };
   struct Peer {
     std::vector<Path> paths;
     std::size_t next_path = 0;
-    std::uint64_t taken = 0;  // Of the peer's, by this rank; and as the peer was told.
+    std::uint64_t put = 0;           // Chunks.
+    std::uint64_t out = 0;           // So many of them are out, signals included,
+    std::deque<std::uint8_t> later;  // and which of those behind them.
+    std::uint64_t taken = 0;         // Of the peer's, by this rank; and as the peer was told.
     std::uint64_t told = 0;
     bool telling = false;  // One tell at a time: none overtakes another.
     bool due = false;      // Is in due_.
@@ -81,6 +94,7 @@ class Outlet {
   };
 
   Peer& of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
+  const Peer& of(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)]; }
   bool in_words() const noexcept { return signals_ != SignalMode::immediate; }
 
   Rail::Piece piece_of(const Path& path, const Piece& piece) const noexcept;
@@ -88,9 +102,10 @@ class Outlet {
   void release(Post* post) { free_posts_.push_back(post); }
   /// Posts it; otherwise releases `post`, and unless the provider is busy the peer is lost.
   Posted write(Rail::Write& write, std::size_t rail, Post* post);
-  bool write_word(Post::Kind kind, int peer, std::size_t rail, std::size_t own, std::size_t remote,
+  bool write_word(Post* post, std::size_t rail, std::size_t own, std::size_t remote,
                   std::uint64_t word);
-  void signal(int peer, std::size_t rail, std::uint32_t immediate);
+  void signal(int peer, std::size_t rail, Path::Signal signal);
+  void note_out(int peer, std::uint64_t number);
   void flush(int peer);
   void tell_taken(int peer);
   void note_due(int peer);

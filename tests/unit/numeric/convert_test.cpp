@@ -7,11 +7,12 @@
 #include <cstdint>
 
 #include "slow_reference.hpp"
+#include "support/sanitizers.hpp"
 
 namespace sluice::test {
 namespace {
 
-constexpr int kRandomValues = 1'000'000;
+constexpr int kRandomValues = testing::kSanitized ? 50'000 : 1'000'000;
 
 /// Compares an encoder with the search on every boundary and on random bits.
 template <typename Encode>

@@ -370,28 +370,28 @@ TEST(Bundling, LongChunksGoByThemselves) {
 }
 
 // The last signs of a rank that ends.
-TEST(Bundling, WhatWaitsIsPutByDrain) {
+TEST(Bundling, WhatWaitsIsPutByAMark) {
   Pair pair({16000, std::chrono::hours(1)});
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 3)), Posted::yes);
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 4)), Posted::yes);
   EXPECT_TRUE(pair.arrived().empty());
   pair.refusals = 2;
-  EXPECT_FALSE(pair.ends[0]->drain());
-  EXPECT_FALSE(pair.ends[0]->drain());
+  EXPECT_FALSE(pair.ends[0]->mark(1).has_value());
+  EXPECT_FALSE(pair.ends[0]->mark(1).has_value());
   EXPECT_EQ(pair.puts, 0);
-  EXPECT_TRUE(pair.ends[0]->drain());
+  EXPECT_TRUE(pair.ends[0]->mark(1).has_value());
   EXPECT_EQ(pair.puts, 1);
-  EXPECT_TRUE(pair.ends[0]->drain());
+  EXPECT_TRUE(pair.ends[0]->mark(1).has_value());
   EXPECT_EQ(pair.puts, 1);
   EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{3, 4}));
 }
 
-TEST(Bundling, WhoIsGoneIsNotWaitedForByDrain) {
+TEST(Bundling, WhoIsGoneIsNotWaitedForByAMark) {
   Pair pair({16000, std::chrono::hours(1)});
   ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 0, 3)), Posted::yes);
   pair.ends[0]->abandon(1);
   pair.refusals = 1;
-  EXPECT_TRUE(pair.ends[0]->drain());
+  EXPECT_TRUE(pair.ends[0]->mark(1).has_value());
   EXPECT_EQ(pair.puts, 0);
 }
 

@@ -119,6 +119,43 @@ TEST_P(Endpoints, BringAllPiecesOfAChunkBeforeItsImmediate) {
   EXPECT_EQ(at(0).bytes_put(1), bytes);
 }
 
+// As a rank does that says goodbye: it polls until that is out, and never again.
+TEST_P(Endpoints, BringWhatIsOutThoughItsSenderPollsNoMore) {
+  join(2, 4096);
+  if (!joined_) return;
+  std::array<Event, 16> events;
+  std::uint32_t arrived = 0;
+  const auto look = [&] {
+    const std::size_t count = at(1).poll(events);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (events[i].kind != Event::Kind::arrived) continue;
+      ++arrived;
+      at(1).took(0, 1);
+    }
+  };
+  std::uint32_t sent = 0;
+  for (const std::uint32_t bytes : {0U, 64U, 0U, 4096U, 1U}) {
+    Chunk chunk;
+    chunk.peer = 1;
+    chunk.from = chunk.to = 0;
+    chunk.bytes = bytes;
+    chunk.immediate = ++sent;
+    const auto deadline = base::Deadline::after(seconds(60));
+    while (at(0).put(chunk) == Posted::busy && !deadline.expired()) {
+      at(0).poll(events);
+      look();
+    }
+    const std::optional<std::uint64_t> mark = at(0).mark(1);
+    ASSERT_TRUE(mark.has_value());
+    while (!at(0).is_out(1, *mark) && !deadline.expired()) {
+      at(0).poll(events);
+      look();
+    }
+    while (arrived < sent && !deadline.expired()) look();
+    ASSERT_EQ(arrived, sent) << bytes << " B";
+  }
+}
+
 TEST_P(Endpoints, PutNoMoreThanTheWindowUntilItIsTaken) {
   join(2, 4096, 8);
   if (!joined_) return;
