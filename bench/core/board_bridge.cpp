@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <optional>
@@ -132,13 +133,12 @@ void BoardBridge::fail() noexcept {
     if (leader != group_.rank()) static_cast<void>(put(leader, true, in_time));
   }
   // Nothing moves while nobody polls.
-  for (const int leader : leaders_) {
-    if (leader == group_.rank()) continue;
-    std::optional<std::uint64_t> mark = endpoint_->mark(leader);
-    while (!deadline.expired() && !(mark && endpoint_->is_out(leader, *mark))) {
-      static_cast<void>(look());
-      if (!mark) mark = endpoint_->mark(leader);
-    }
+  const auto is_told = [&](int leader) {
+    const std::optional<std::uint64_t> mark = endpoint_->mark(leader);
+    return leader == group_.rank() || (mark && endpoint_->is_out(leader, *mark));
+  };
+  while (!deadline.expired() && !std::all_of(leaders_.begin(), leaders_.end(), is_told)) {
+    static_cast<void>(look());
   }
 }
 

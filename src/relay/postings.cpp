@@ -83,6 +83,7 @@ void Postings::end() {
     queue.chunks.resize(first_);
     return;
   }
+  ++queue.messages;
   const auto chunks = static_cast<int>(queue.chunks.size() - first_);
   std::uint8_t& use =
       queue.uses[static_cast<std::size_t>(slot_ - site_.layout(peer_).first_slot(site_.rank))];

@@ -52,6 +52,10 @@ class Postings {
   bool settled(Account account) const noexcept { return outstanding_[number(account)] == 0; }
   /// Whether no message is left to be posted, or posted and not out of this rank's memory.
   bool idle() const noexcept;
+  /// Messages to the peer that were begun and ended.
+  std::uint64_t messages(int peer) const noexcept {
+    return to_[static_cast<std::size_t>(peer)].messages;
+  }
   /// Whether neither a message nor a sign is left to be posted to the peer.
   bool posted(int peer) const noexcept {
     const To& queue = to_[static_cast<std::size_t>(peer)];
@@ -65,6 +69,7 @@ class Postings {
     std::vector<transport::Chunk> chunks;
     std::size_t posted = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t messages = 0;
     std::vector<std::uint8_t> uses;          // of the peer's slots for this rank
     std::vector<std::uint32_t> outstanding;  // by account
     bool held = false;

@@ -355,16 +355,17 @@ void Presence::say_goodbye() {
   }
 }
 
+bool Presence::counts(int rank) const noexcept {
+  if (gone_[index(rank)] != 0 || accused_[index(rank)] != 0) return false;
+  // Nor if it has given this rank up: pairs with protocol::accuse in take().
+  return HostAccess::load_acquire(
+             *site_.at<std::uint64_t>(site_.rank, site_.window.accusation(rank))) == 0;
+}
+
 bool Presence::all_closed() const noexcept {
   for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
-    if (site_.nodes.together(peer, site_.rank)) continue;
-    if (closed_[index(peer)] != 0 || gone_[index(peer)] != 0 || accused_[index(peer)] != 0)
-      continue;
-    // It has given this rank up: pairs with protocol::accuse in take().
-    if (HostAccess::load_acquire(
-            *site_.at<std::uint64_t>(site_.rank, site_.window.accusation(peer))) == 0) {
-      return false;
-    }
+    if (site_.nodes.together(peer, site_.rank) || closed_[index(peer)] != 0) continue;
+    if (counts(peer)) return false;
   }
   return true;
 }

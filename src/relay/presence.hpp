@@ -46,7 +46,9 @@ class Presence {
   void give_up_all(const char* why);
 
   void say_goodbye();
-  /// Whether every rank of another node has closed, or is gone.
+  /// Whether the rank, of another node, may still need this one, or this one it.
+  bool counts(int rank) const noexcept;
+  /// Whether every rank of another node that counts has closed.
   bool all_closed() const noexcept;
 
  private:

@@ -21,7 +21,7 @@ Progress::Progress(const Site& site, transport::Endpoint& endpoint,
       postings_(endpoint, site),
       traffic_(make_traffic(site, postings_)),
       presence_(site, postings_, patience),
-      marks_(static_cast<std::size_t>(site.nodes.ranks())) {}
+      told_(static_cast<std::size_t>(site.nodes.ranks())) {}
 
 bool Progress::step() {
   const std::int64_t now_ns = base::now_ns();
@@ -115,29 +115,34 @@ void Progress::tell_flushed(protocol::Kind kind) {
 }
 
 // Up to its goodbye: what follows that, signs of life and their echoes, may find nobody there any more, and never be out.
-bool Progress::told_all() {
-  if (!postings_.idle() || !traffic_->idle()) {
-    std::fill(marks_.begin(), marks_.end(), std::nullopt);
-    return false;
+bool Progress::has_told(int peer) {
+  Told& told = told_[static_cast<std::size_t>(peer)];
+  const std::uint64_t messages = postings_.messages(peer);
+  if (!told.mark || told.messages != messages) {
+    told = {postings_.posted(peer) ? endpoint_.mark(peer) : std::nullopt, messages};
   }
-  bool all = true;
-  for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
-    if (site_.nodes.together(peer, site_.rank) || presence_.gone(peer)) continue;
-    std::optional<std::uint64_t>& mark = marks_[static_cast<std::size_t>(peer)];
-    if (!mark && postings_.posted(peer)) mark = endpoint_.mark(peer);
-    all &= mark && endpoint_.is_out(peer, *mark);
-  }
-  return all;
+  return told.mark && endpoint_.is_out(peer, *told.mark);
 }
 
 bool Progress::finished() {
-  if (!told_all() || !presence_.all_closed()) return false;
+  bool told = true;
+  for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
+    if (site_.nodes.together(peer, site_.rank) || !presence_.counts(peer)) continue;
+    told &= has_told(peer);
+  }
+  if (!told || !postings_.idle() || !traffic_->idle() || !presence_.all_closed()) return false;
   const auto neighbours = site_.neighbours();
-  return std::all_of(neighbours.begin(), neighbours.end(), [&](int neighbour) {
+  const bool alone = std::all_of(neighbours.begin(), neighbours.end(), [&](int neighbour) {
     // Pairs with the release store in ~Relay.
     return site_.ended(neighbour) || HostAccess::load_acquire(*site_.at<std::uint64_t>(
                                          neighbour, site_.layout(neighbour).closed())) != 0;
   });
+  if (!alone) return false;
+  // What was signed since then, that an accusation was heard above all, goes along if it can.
+  for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
+    if (!site_.nodes.together(peer, site_.rank)) static_cast<void>(endpoint_.mark(peer));
+  }
+  return true;
 }
 
 }  // namespace sluice::relay

@@ -35,7 +35,7 @@ class Progress {
   void take_accusation(const window::RelaySlot& slot);
   void take_chunks();
   void tell_flushed(protocol::Kind kind);
-  bool told_all();
+  bool has_told(int peer);
 
   /// A chunk that has arrived, but is not known to be what its source has sent.
   struct Doubtful {
@@ -52,8 +52,12 @@ class Progress {
   Postings postings_;
   std::unique_ptr<Traffic> traffic_;
   Presence presence_;
-  /// [R] Behind all that peers are to be told, goodbye included.
-  std::vector<std::optional<std::uint64_t>> marks_;
+  /// Behind all that a peer is to be told, goodbye included: so many messages.
+  struct Told {
+    std::optional<std::uint64_t> mark;
+    std::uint64_t messages = 0;
+  };
+  std::vector<Told> told_;  // [R]
 };
 
 }  // namespace sluice::relay

@@ -130,8 +130,8 @@ class Endpoint {
   virtual void abandon(int peer) = 0;
   /// A mark behind all that was put to the peer. What waits for others, to travel with them, is sent now; nothing: it cannot be.
   virtual std::optional<std::uint64_t> mark(int peer) = 0;
-  /// Whether all before the mark is out, its signals included, so that it arrives though nobody polls here any more; or the
-  /// peer is gone.
+  /// Whether all before the mark is out, its signals included, so that it arrives though nobody polls here any more, as far as
+  /// the provider tells; or the peer is gone.
   virtual bool is_out(int peer, std::uint64_t mark) const = 0;
 
   /// Sleeps until wake() was called since the last idle(), there may be something to poll, or the time

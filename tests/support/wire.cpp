@@ -167,7 +167,7 @@ class Wire::Loop {
     // What whoever has closed sent last is under way, and arrives.
     ports_.clear();
     const Time end = Clock::now() + kLastMost;
-    for (carry(); holds_any() && Clock::now() < end; carry()) wait();
+    for (carry(); holds_any() && Clock::now() < end; carry()) wait(end);
   }
 
  private:
@@ -177,10 +177,10 @@ class Wire::Loop {
     new_ports_.clear();
   }
 
-  void wait() {
+  void wait(Time at_most = Time::max()) {
     std::vector<pollfd> entries{{wire_.wake_.number(), POLLIN, 0}};
     for (const Port& port : ports_) entries.push_back({port.listener.number(), POLLIN, 0});
-    Time next = Time::max();
+    Time next = at_most;
     for (const Connection& connection : connections_) {
       for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
         const Direction& from = connection.directions[i];
