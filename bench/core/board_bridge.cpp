@@ -134,8 +134,9 @@ void BoardBridge::fail() noexcept {
   }
   // Nothing moves while nobody polls.
   const auto is_told = [&](int leader) {
+    if (leader == group_.rank()) return true;
     const std::optional<std::uint64_t> mark = endpoint_->mark(leader);
-    return leader == group_.rank() || (mark && endpoint_->is_out(leader, *mark));
+    return mark && endpoint_->is_out(leader, *mark);
   };
   while (!deadline.expired() && !std::all_of(leaders_.begin(), leaders_.end(), is_told)) {
     static_cast<void>(look());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -58,23 +59,16 @@ class SearchingEncoder {
     const std::uint32_t sign =
         std::signbit(x) ? 1U << (format_.exponent_bits + format_.mantissa_bits) : 0U;
     const double magnitude = std::fabs(static_cast<double>(x));
-    // The first that is not below. Not std::lower_bound: this is what tests without optimisation spend their time with.
-    const double* const values = values_.data();
-    std::uint32_t code = 0;
-    for (auto left = static_cast<std::uint32_t>(values_.size()); left > 0;) {
-      const std::uint32_t half = left / 2;
-      const bool below = values[code + half] < magnitude;
-      code += below ? half + 1 : 0;
-      left = below ? left - half - 1 : half;
+    const auto above = std::lower_bound(values_.begin(), values_.end(), magnitude);
+    if (above == values_.end()) {
+      return sign | static_cast<std::uint32_t>(values_.size() - 1);
     }
-    if (code == values_.size()) {
-      return sign | (code - 1);
-    }
+    const auto code = static_cast<std::uint32_t>(above - values_.begin());
     if (code == 0) {
       return sign;
     }
-    const double distance_up = values[code] - magnitude;
-    const double distance_down = magnitude - values[code - 1];
+    const double distance_up = *above - magnitude;
+    const double distance_down = magnitude - *(above - 1);
     const bool down =
         distance_down < distance_up || (distance_down == distance_up && code % 2 == 1);
     return sign | (down ? code - 1 : code);
