@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(Traits::kAlone)
       const int packets = g.hidden * (a.codec == DType::f32 ? 4 : 2) / 16;
       std::uint32_t flags = a.single ? window::kRowPerRoute : 0U;
       if (!kCommon && kGivesWeights && a.weights_given) flags |= window::kWeightsBefore;
-      if (!kCommon) flags |= form_by_node(a);
+      if (Traits::kSums) flags |= form_by_node(a);
       send_cells<Traits>(c, usable, received, packets | static_cast<int>(flags), warp, lane);
     }
     // With the cells, for the same reason.
@@ -330,10 +330,17 @@ Kernel common_kernel_for(const CombineArgs& a) {
                          : common_kernel<kSpan, false, false, kRecords>;
 }
 
-/// Those of few tokens where there are other nodes.
-template <bool kManyRanks>
+/// Those of few tokens where there are other nodes, which sums are asked of, or not.
+template <bool kManyRanks, bool kSums>
 constexpr Kernel common_kernel_with_nodes =
-    combine_kernel<CombineTraits<2, 2, 1, false, true, false, kManyRanks, true>, false>;
+    combine_kernel<CombineTraits<2, 2, 1, false, true, false, kManyRanks, true, kSums>, false>;
+
+Kernel common_kernel_with_nodes_for(const CombineArgs& a) {
+  if (a.geometry.ranks > kRanksAtOnce) {
+    return a.by_node ? common_kernel_with_nodes<true, true> : common_kernel_with_nodes<true, false>;
+  }
+  return a.by_node ? common_kernel_with_nodes<false, true> : common_kernel_with_nodes<false, false>;
+}
 
 template <int kSpan>
 constexpr int kSharedBytes =
@@ -347,8 +354,7 @@ bool is_plain(const CombineArgs& a) {
   return short_rows(a.y) && short_rows(a.out) && a.aligned && !a.refused && a.handle != nullptr &&
          !a.drop && !a.single && !a.plain_sum && a.row_weights == nullptr && a.extras == 0 &&
          a.surviving_weight == nullptr && a.weights_home == nullptr && a.y.slab_rows == 0 &&
-         a.y_dtype == DType::bf16 && a.codec == DType::bf16 && a.out_dtype == DType::bf16 &&
-         !a.by_node;
+         a.y_dtype == DType::bf16 && a.codec == DType::bf16 && a.out_dtype == DType::bf16;
 }
 
 bool has_common_kernel_with_nodes(const CombineArgs& a) {
@@ -373,9 +379,7 @@ Choice choose(const CombineArgs& a) {
             kSharedBytes<1>};
   }
   if (has_common_kernel_with_nodes(a)) {
-    return {a.geometry.ranks > kRanksAtOnce ? common_kernel_with_nodes<true>
-                                            : common_kernel_with_nodes<false>,
-            kStepElements, kSharedBytes<1>};
+    return {common_kernel_with_nodes_for(a), kStepElements, kSharedBytes<1>};
   }
   const bool wide = a.y_dtype == DType::f32;
   Kernel kernel = nullptr;
@@ -413,7 +417,7 @@ int load_combine_kernels() {
   std::uint64_t any = 0;
   for (const DType codec : {DType::bf16, DType::f32}) {
     for (const DType dtype : {DType::bf16, DType::f32}) {
-      for (int bits = 0; bits < 128; ++bits) {
+      for (int bits = 0; bits < 256; ++bits) {
         CombineArgs args;
         args.codec = codec;
         args.y_dtype = dtype;
@@ -424,6 +428,7 @@ int load_combine_kernels() {
         args.geometry.recording.words = (bits & 16) != 0 ? &any : nullptr;
         args.geometry.ranks = (bits & 32) != 0 ? kPeersMax : 1;
         args.geometry.published = (bits & 64) != 0 ? reinterpret_cast<std::byte*>(&any) : nullptr;
+        args.by_node = (bits & 128) != 0;
         args.handle = reinterpret_cast<const std::byte*>(&args);  // Any.
         const Choice choice = choose(args);
         const int error = load_kernel(choice.kernel, choice.shared_bytes);

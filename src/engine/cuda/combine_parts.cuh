@@ -216,7 +216,8 @@ inline constexpr int kRanksAtOnce = 4;
 
 /// What a kernel is made for.
 template <int kInputSize, int kCodecSize, int kStepSpan, bool kSingleChain, bool kCommonCase,
-          bool kWeightsCome, bool kManyRanks, bool kOtherNodes = !kCommonCase>
+          bool kWeightsCome, bool kManyRanks, bool kOtherNodes = !kCommonCase,
+          bool kNodeSums = !kCommonCase>
 struct CombineTraits {
   static constexpr int kInput = kInputSize;  // bytes of an element of y
   static constexpr int kSpan = kStepSpan;
@@ -225,6 +226,8 @@ struct CombineTraits {
   static constexpr bool kCommon = kCommonCase;
   /// Whether there may be other nodes.
   static constexpr bool kNodes = kOtherNodes;
+  /// Whether these may be asked for sums (`reduce = node`).
+  static constexpr bool kSums = kNodeSums;
   /// Whether it is for few tokens, and has a multiprocessor for itself.
   static constexpr bool kAlone = kCommonCase && kStepSpan == 1;
   using Input = Elements<kInput, kSpan>;
@@ -235,7 +238,7 @@ struct CombineTraits {
   static constexpr bool kFurtherRanks = kManyRanks;
   /// The same with pieces of one step, as the receive half takes them: then four ranks fit into registers.
   using OneStep = CombineTraits<kInputSize, kCodecSize, 1, kSingleChain, kCommonCase, kWeightsCome,
-                                kManyRanks, kOtherNodes>;
+                                kManyRanks, kOtherNodes, kNodeSums>;
 
   // Common calls are those of bf16.
   static __device__ DType y_dtype(const CombineArgs& a) {
@@ -285,7 +288,7 @@ struct Combine {
 /// Where answers of a combine go at `home`, or to who adds them up, and what belongs to them.
 template <typename Traits>
 __device__ __forceinline__ std::byte* answer_out(const Combine& c, int home, std::uint32_t offset) {
-  if constexpr (!Traits::kCommon) {
+  if constexpr (Traits::kSums) {
     if (c.a.by_node) return c.g.state->nodes.to[home] + offset;
   }
   return out_at(c.g, home, offset);
@@ -293,7 +296,7 @@ __device__ __forceinline__ std::byte* answer_out(const Combine& c, int home, std
 /// Likewise their rows.
 template <typename Traits>
 __device__ __forceinline__ std::byte* row_out(const Combine& c, int home, std::uint32_t offset) {
-  if constexpr (!Traits::kCommon) {
+  if constexpr (Traits::kSums) {
     if (c.a.by_node) return c.g.state->nodes.to[home] + offset;
   }
   return Traits::kNodes ? row_out_at(c.g, home, offset) : out_at(c.g, home, offset);
@@ -301,7 +304,7 @@ __device__ __forceinline__ std::byte* row_out(const Combine& c, int home, std::u
 /// Where what `giver` brings is.
 template <typename Traits>
 __device__ __forceinline__ std::byte* answer_in(const Combine& c, int giver, std::uint32_t offset) {
-  if constexpr (!Traits::kCommon) {
+  if constexpr (Traits::kSums) {
     if (c.a.by_node) return c.g.state->nodes.from[giver] + offset;
   }
   return in_at(c.g, giver, offset);
@@ -387,7 +390,7 @@ __device__ __forceinline__ HomeToken read_token(const Combine& c, int token, int
 template <typename Traits>
 __device__ __forceinline__ void ask_givers(const Combine& c, HomeToken& home,
                                            std::uint32_t& ranks) {
-  if constexpr (!Traits::kCommon) {
+  if constexpr (Traits::kSums) {
     if (!c.a.by_node) return;
     if (home.owner >= 0) home.owner = c.g.state->nodes.giver_of[home.owner];
     ranks = __reduce_or_sync(~0U, home.owner >= 0 ? 1U << home.owner : 0U);
@@ -396,7 +399,7 @@ __device__ __forceinline__ void ask_givers(const Combine& c, HomeToken& home,
 /// Whether `giver` brings sums of another node. The rows of these are there when its answers are, and are not emptied.
 template <typename Traits>
 __device__ __forceinline__ bool gives_sums(const Combine& c, int giver) {
-  if constexpr (Traits::kCommon) return false;
+  if constexpr (!Traits::kSums) return false;
   return c.a.by_node && giver < c.g.ranks && ((c.g.state->nodes.near >> giver) & 1U) == 0;
 }
 /// What that one has said by now: how its answer to a token, { tag, routes, signature, rows }, is, and whether none comes.

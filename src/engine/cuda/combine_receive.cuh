@@ -175,8 +175,8 @@ __device__ __forceinline__ std::uint32_t sum_token(const Combine& c, int token, 
   ask_givers<Traits>(c, home, ranks);
   ranks &= ~c.block.absent;
   Sum<Traits> sum;
-  if (!Traits::kCommon && c.a.by_node) {
-    if constexpr (!Traits::kCommon) {
+  if (Traits::kSums && c.a.by_node) {
+    if constexpr (Traits::kSums) {
       sum = sum_nodes<Traits>(c, home.owner, token, step, ranks, patience, recorder);
       if (sum.was_weary) patience.remember();
     }

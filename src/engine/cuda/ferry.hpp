@@ -27,7 +27,7 @@ inline constexpr std::uint32_t kFerryPackets = 256;
 /// In throughput mode rows do not say by themselves that they have come:
 ///   kRow: of a dispatch, into this rank's landing; then the tag, as the token's staged word, into the lanes of the ranks
 ///   kAnswer: of a combine, with all its rows and row weights, into this rank's lane; the answer last
-///   low  := [bank : 5] [token : 27] [tag : 32], packets of a row
+///   low  := [bank : 5] [token : 27] [tag : 32], packets of a row (of a kAnswer or kSumAnswer: 0, if it has none)
 /// With `reduce = node`, in both modes:
 ///   kSum: of a combine, added up from what ranks of this node have answered a home: their places in place of `ranks`; into
 ///         what this rank sends to that home

@@ -83,6 +83,25 @@ struct NodeTable {
   std::byte* from[kPeersMax] = {};
 };
 
+/// By kind of cell, a word for every block, in host memory: the operation of which it has sent all that it sends to other nodes, and
+/// how many blocks say so. Where blocks take what is to be sent from a counter (throughput mode) one says so for all.
+///   word := [epoch : 48] [blocks : 16]
+struct PublishedWords {
+  static constexpr std::size_t kBytes =
+      std::size_t{protocol::kCellKinds} * kBlocksMax * sizeof(std::uint64_t);
+
+  SLUICE_INLINE static constexpr std::size_t at(int kind, int block) {
+    return static_cast<std::size_t>(kind * kBlocksMax + block) * sizeof(std::uint64_t);
+  }
+  SLUICE_INLINE static constexpr std::uint64_t word(std::uint64_t epoch, std::uint32_t blocks) {
+    return epoch << 16 | blocks;
+  }
+  static constexpr std::uint64_t epoch(std::uint64_t word) noexcept { return word >> 16; }
+  static constexpr int blocks(std::uint64_t word) noexcept {
+    return static_cast<int>(word & 0xffffU);
+  }
+};
+
 /// Device memory of one communicator, not seen by peers.
 struct State {
   /// Once for every block.
@@ -101,8 +120,6 @@ struct State {
   std::uint32_t mended[kBanksMax][kPeersMax];
   /// By bank and token: what was counted of it, see report_lost().
   unsigned long long lost_of_token[kBanksMax][kTokensMax];
-  /// Blocks that have sent all that they send to other nodes, of the launch under way.
-  std::uint32_t sent_blocks[protocol::kCellKinds];
   /// 1: a thread has what follows.
   std::uint32_t lock;
   Totals totals[protocol::kKinds];
@@ -208,7 +225,7 @@ struct Geometry {
   std::byte* evidence = nullptr;           // see Evidence
   // With several nodes. The lanes of ranks of other nodes lie in host memory of this rank's, but for their rows
   // (State::row_lanes): its progress thread takes from there what is published.
-  std::byte* published = nullptr;     // u64[kinds of cells], a line each: epochs. Null on one node.
+  std::byte* published = nullptr;     // PublishedWords. Null on one node.
   std::uint32_t near = 0;             // Ranks of this node.
   std::uint8_t rail[kPeersMax] = {};  // By rank: the rail peer on its node.
 };

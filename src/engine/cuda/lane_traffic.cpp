@@ -104,10 +104,20 @@ bool LaneTraffic::say_heard() {
   return any;
 }
 
+// Up to which epoch. No block says anything of one before all have of the one before it.
 std::uint64_t LaneTraffic::published(CellKind kind) const noexcept {
-  // Pairs with publish() of the kernels.
-  return HostAccess::load_acquire(*reinterpret_cast<const std::uint64_t*>(
-      view_.host(at(static_cast<int>(kind)) * window::kLineBytes)));
+  const auto word = [&](int block) {
+    // Pairs with publish() and count_sent() of the kernels.
+    return HostAccess::load_acquire(*reinterpret_cast<const std::uint64_t*>(
+        view_.host(PublishedWords::at(static_cast<int>(kind), block))));
+  };
+  const std::uint64_t first = word(0);
+  const std::uint64_t epoch = PublishedWords::epoch(first);
+  if (epoch == taken_[static_cast<std::size_t>(kind)]) return epoch;
+  for (int block = 1; block < PublishedWords::blocks(first); ++block) {
+    if (PublishedWords::epoch(word(block)) < epoch) return epoch - 1;
+  }
+  return epoch;
 }
 
 template <typename Post>
@@ -328,7 +338,7 @@ void LaneTraffic::carry_answer_rows(int source, const Arrival& arrival, int bank
     for (int token = group * site_.own().group_rows() / each; token * each < end; ++token) {
       // A sum has one row, and is carried once: whoever takes it leaves a mark there.
       if (arrival.sums && token * each < group * site_.own().group_rows()) continue;
-      if (has_come(in, arrival, token)) carry_answer(source, bank, token);
+      if (has_come(in, arrival, token)) carry_answer(source, bank, token, true);
     }
     return;
   }
@@ -342,9 +352,10 @@ void LaneTraffic::carry_answer_rows(int source, const Arrival& arrival, int bank
 }
 
 // In throughput mode, and of sums, an answer comes last of what belongs to it.
-void LaneTraffic::carry_answer(int source, int bank, int token) {
+void LaneTraffic::carry_answer(int source, int bank, int token, bool rows) {
   const std::size_t in = view_.lanes(site_.rank).in(source);
-  const std::size_t packets = view_.record_bytes(in, CellKind::combine, bank) / kPacketBytes;
+  const std::size_t packets =
+      rows ? view_.record_bytes(in, CellKind::combine, bank) / kPacketBytes : 0;
   if (view_.by_node(in, bank)) return ferry_.carry_sum_answer({source, bank, token}, packets);
   ferry_.carry_answer({source, bank, token}, packets, view_.row_per_route(in, bank));
 }
@@ -354,7 +365,7 @@ void LaneTraffic::carry_answers_without_rows(int source, const Arrival& arrival,
   for (int token = 0; token < view_.tokens(); ++token) {
     const LaneView::Packet answer = view_.packet(in + view_.layout().answer(bank, token));
     if (answer[0] == window::tag_of(arrival.epoch) && answer[3] == 0) {
-      carry_answer(source, bank, token);
+      carry_answer(source, bank, token, false);
     }
   }
 }

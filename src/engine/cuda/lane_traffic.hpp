@@ -90,7 +90,7 @@ class LaneTraffic final : public relay::Traffic {
   bool brings_sums(int source, int bank) const noexcept;
   void take_answer_rows(int source, int bank, int group);
   void carry_answer_rows(int source, const Arrival& arrival, int bank, int group);
-  void carry_answer(int source, int bank, int token);
+  void carry_answer(int source, int bank, int token, bool rows);
   void carry_answers_without_rows(int source, const Arrival& arrival, int bank);
   bool has_come(std::size_t in, const Arrival& arrival, int token) const noexcept;
   void end(Arrival& arrival, int source, protocol::Kind kind);

@@ -96,20 +96,19 @@ __device__ __forceinline__ void tell_read(const Geometry& g, protocol::Kind kind
   store_relaxed(reinterpret_cast<std::uint64_t*>(out_at(g, lane, g.layout.told(kind))), received);
 }
 
-/// Tells the progress thread that what the operation sends to other nodes is there, once the last block
-/// says so. By whole blocks, each after its stores.
+/// Tells the progress thread that what this block sends to other nodes is there. (Each for itself: to count them in GPU memory, and
+/// have the last one say so after another fence, takes longer.) By whole blocks, each after its stores.
 __device__ __forceinline__ void publish(const Geometry& g, protocol::CellKind kind,
                                         std::uint64_t epoch) {
   if (g.published == nullptr) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
-  const int k = static_cast<int>(kind);
   fence_system();  // After the barrier: of all threads' stores.
-  if (atomicAdd(&g.state->sent_blocks[k], 1U) + 1 != gridDim.x) return;
-  g.state->sent_blocks[k] = 0;
-  fence_system();  // After what the other blocks did before their own.
   // Pairs with the load in LaneTraffic::published().
-  store_relaxed(reinterpret_cast<std::uint64_t*>(g.published + k * int{window::kLineBytes}), epoch);
+  store_relaxed(
+      reinterpret_cast<std::uint64_t*>(
+          g.published + PublishedWords::at(static_cast<int>(kind), static_cast<int>(blockIdx.x))),
+      PublishedWords::word(epoch, gridDim.x));
 }
 
 /// Notes for the next launch that this one has ended, by one warp of every block once it knows

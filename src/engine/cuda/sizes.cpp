@@ -65,7 +65,7 @@ Status check_config(const EngineConfig& config) {
 }
 
 window::FarLanes far_lanes(const EngineConfig& config, int rank) {
-  return {window::PacketLayout(config.packets), config.nodes, rank, window::kPageBytes};
+  return {window::PacketLayout(config.packets), config.nodes, rank, PublishedWords::kBytes};
 }
 std::size_t host_bytes(const EngineConfig& config) {
   return far_lanes(config, config.rank).end() + kFerryHostBytes;

@@ -104,9 +104,9 @@ __device__ __forceinline__ void count_sent(const Geometry& g, protocol::CellKind
   if (before + done != all && !mutant(KernelMutant::sent_too_early)) return;
   fence_system();  // After what others did before they counted.
   // Pairs with the load in LaneTraffic::published().
-  store_relaxed(reinterpret_cast<std::uint64_t*>(g.published +
-                                                 static_cast<int>(kind) * int{window::kLineBytes}),
-                epoch);
+  store_relaxed(
+      reinterpret_cast<std::uint64_t*>(g.published + PublishedWords::at(static_cast<int>(kind), 0)),
+      PublishedWords::word(epoch, 1));
 }
 
 /// A peer's cell, of rank `lane`.

@@ -1,122 +1,190 @@
 // SPDX-License-Identifier: MIT
 // The ferry by itself: no network, one rank, items that the test adds.
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
-#include "base/deadline.hpp"
-#include "engine/cuda/ferry_launcher.hpp"
-#include "memory/cuda/pinned_memory.hpp"
+#include "support/lone_ferry.hpp"
 
 namespace sluice::engine::cuda {
 namespace {
 
-constexpr int kSource = 1;
+using testing::LoneFerry;
+
 constexpr std::uint16_t kOwn = 1;  // Rank 0, as a set.
+constexpr int kHidden = 1000;
+constexpr std::size_t kRowBytes = kHidden * sizeof(std::uint16_t);
+constexpr int kTokens = 64;
+constexpr int kBank = 1;
 
 class FerryAlone : public ::testing::Test {
  protected:
   void SetUp() override {
-    int devices = 0;
-    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no GPU";
+    if (!LoneFerry::has_gpu()) GTEST_SKIP() << "no GPU";
     window::PacketShape shape;
     shape.ranks = 2;
-    shape.top_k = 2;
+    shape.top_k = 4;
     shape.banks = 3;
-    shape.tokens = 64;
+    shape.tokens = kTokens;
     shape.local_experts = 4;
-    shape.dispatch_row_bytes = shape.combine_row_bytes = 2048;
-    shape.cell_tokens = 64;
-    port_.layout = window::PacketLayout(shape);
-    window_bytes_ = port_.layout.lane(2);
-    port_.rings = window_bytes_;  // Before them, what is carried.
-    auto pool = memory::DevicePool::create(0);
-    ASSERT_TRUE(pool.ok()) << pool.status().to_string();
-    port_.pool = *pool;
-    auto host = memory::take_pinned(port_.rings + kFerryHostBytes);
-    ASSERT_TRUE(host.ok()) << host.status().to_string();
-    port_.memory = *host;
-    port_.host = static_cast<std::byte*>(port_.memory.get());
-    void* seen = nullptr;
-    ASSERT_EQ(cudaHostGetDevicePointer(&seen, port_.host, 0), cudaSuccess);
-    port_.args.host = static_cast<std::byte*>(seen);
-    std::memset(port_.host, 0, port_.rings + kFerryHostBytes);
-    window_ = port_.pool->take(window_bytes_);
-    port_.state = port_.pool->take(sizeof(FerryState));
-    ASSERT_TRUE(window_ != nullptr && port_.state != nullptr);
-    ASSERT_TRUE(port_.pool->write(window_.get(), nullptr, window_bytes_).ok());
-    ASSERT_TRUE(port_.pool->write(port_.state.get(), nullptr, sizeof(FerryState)).ok());
-    cudaStream_t stream = nullptr;
-    ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
-    port_.stream = stream;
-    ASSERT_EQ(load_ferry_kernel(), 0);
-    port_.args.windows[0] = static_cast<std::byte*>(window_.get());
-    port_.args.layout = port_.layout;
-    port_.args.state = static_cast<FerryState*>(port_.state.get());
-    port_.args.items = reinterpret_cast<const FerryItem*>(port_.args.host + port_.rings);
-    port_.args.counts = port_.args.host + port_.rings + kFerryItemsBytes;
+    shape.dispatch_row_bytes = 2048;
+    shape.combine_row_bytes = kRowBytes;
+    shape.cell_tokens = kTokens;
+    auto made = LoneFerry::make(shape, kHidden);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    lone_ = std::move(made).value();
   }
 
-  void carry_all(Ferry& ferry) {
-    const auto deadline = base::Deadline::after(std::chrono::seconds(60));
-    do {
-      (void)ferry.step();
-      std::this_thread::yield();
-    } while (!ferry.idle() && !deadline.expired());
-    ASSERT_TRUE(ferry.idle()) << ferry.carried() << " of " << ferry.added();
+  const window::PacketLayout& layout() const { return lone_->layout(); }
+  Ferry& ferry() { return lone_->ferry(); }
+  void carry_all() {
+    ASSERT_TRUE(lone_->carry_all()) << ferry().carried() << " of " << ferry().added();
   }
-  /// Of the source's lane.
-  std::vector<std::byte> lane(std::size_t offset, std::size_t bytes) {
+  std::vector<std::byte> window(std::size_t offset, std::size_t bytes) {
     std::vector<std::byte> read(bytes);
-    EXPECT_TRUE(
-        port_.pool
-            ->write(read.data(), port_.args.windows[0] + port_.layout.lane(kSource) + offset, bytes)
-            .ok());
+    EXPECT_TRUE(lone_->read(read.data(), offset, bytes).ok());
     return read;
   }
 
-  FerryPort port_;
-  std::shared_ptr<void> window_;
-  std::size_t window_bytes_ = 0;
+  std::unique_ptr<LoneFerry> lone_;
 };
 
 TEST_F(FerryAlone, BringsWhatItIsGiven) {
-  Ferry ferry(port_);
-  for (std::size_t i = 0; i < port_.rings; ++i) port_.host[i] = static_cast<std::byte>(i * 7 + 1);
-  const std::size_t first = port_.layout.dispatch_row(0, 0);
+  for (std::size_t i = 0; i < lone_->host_bytes(); ++i) {
+    *lone_->host(i) = static_cast<std::byte>(i * 7 + 1);
+  }
+  const std::size_t first = layout().dispatch_row(0, 0);
   // Whole items and parts of them, more than the blocks carry at once, in one step and in several launches.
   std::size_t packets = 1;
   for (const std::size_t piece : {1U, 255U, 256U, 257U, 1000U, 2U, 3000U}) {
-    ferry.carry(first + packets * 16, first + packets * 16, piece * 16, kOwn, kSource);
+    ferry().carry(first + packets * 16, first + packets * 16, piece * 16, kOwn, LoneFerry::kOther);
     packets += piece;
-    if (piece == 256) carry_all(ferry);
+    if (piece == 256) carry_all();
     if (piece == 1000) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  ASSERT_LE(first + packets * 16, window_bytes_ / 2);
-  carry_all(ferry);
-  const std::vector<std::byte> got = lane(first, packets * 16 + 16);
+  ASSERT_LE(first + packets * 16 + 16, layout().lane_bytes());
+  carry_all();
+  const std::vector<std::byte> got = window(lone_->lane() + first, packets * 16 + 16);
   for (std::size_t i = 0; i < got.size(); ++i) {
     const bool carried = i >= 16 && i < packets * 16;
-    ASSERT_EQ(got[i], carried ? port_.host[first + i] : std::byte{0}) << i;
+    ASSERT_EQ(got[i], carried ? *lone_->host(first + i) : std::byte{0}) << i;
   }
 }
 
 // Warps carry what comes together in any order.
 TEST_F(FerryAlone, TellsNoOlderWordOverANewerOne) {
-  Ferry ferry(port_);
-  const std::size_t at = port_.layout.told(protocol::Kind::combine);
+  const std::size_t at = layout().told(protocol::Kind::combine);
   const std::uint64_t high = std::uint64_t{3} << 32;  // Both halves are told.
   for (std::uint64_t round = 1; round <= 20; ++round) {
     const std::uint64_t newest = high + 8 * round;
-    for (std::uint64_t older = 0; older < 8; ++older) ferry.tell(at, newest - older, kSource);
-    carry_all(ferry);
+    for (std::uint64_t older = 0; older < 8; ++older) {
+      ferry().tell(at, newest - older, LoneFerry::kOther);
+    }
+    carry_all();
     std::uint64_t word = 0;
-    std::memcpy(&word, lane(at, sizeof(word)).data(), sizeof(word));
+    std::memcpy(&word, window(lone_->lane() + at, sizeof(word)).data(), sizeof(word));
     ASSERT_EQ(word, newest) << round;
+  }
+}
+
+using Packet = std::array<std::uint32_t, 4>;
+
+/// Small integers, which bf16 has: of what a place answers, or of a sum.
+class Row {
+ public:
+  Row(int place, int token) {
+    for (int i = 0; i < kHidden; ++i) value_[at(i)] = (place + 1) * ((token + i) % 64);
+  }
+  Row plus(const Row& other) const {
+    Row sum = *this;
+    for (std::size_t i = 0; i < value_.size(); ++i) sum.value_[i] += other.value_[i];
+    return sum;
+  }
+  std::vector<std::byte> bytes() const {
+    std::vector<std::byte> bytes(kRowBytes);
+    for (std::size_t i = 0; i < value_.size(); ++i) {
+      const auto value = static_cast<float>(value_[i]);
+      std::uint32_t bits = 0;
+      std::memcpy(&bits, &value, sizeof(bits));
+      const auto half = static_cast<std::uint16_t>(bits >> 16);
+      std::memcpy(&bytes[i * sizeof(half)], &half, sizeof(half));
+    }
+    return bytes;
+  }
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+  std::array<int, kHidden> value_{};
+};
+
+// However many come together: a block's warps share one item, or have one each. Token 2 has answers of one place only, token 5
+// of none.
+TEST_F(FerryAlone, AddsUpWhatRanksOfItsNodeAnswer) {
+  std::uint32_t tag = 100;
+  for (const int tokens : {1, 2, 3, 7, 8, 9, 31, kTokens}) {
+    ++tag;
+    const auto answers = [](int place, int token) {
+      return token != 5 && !(token == 2 && place == 1);
+    };
+    for (int token = 0; token < tokens; ++token) {
+      for (int place = 0; place < LoneFerry::kPlaces; ++place) {
+        const Packet answer{answers(place, token) ? tag : tag - 1, 1U << place, 9, 1U << place};
+        const std::size_t from = lone_->answers(place);
+        ASSERT_TRUE(lone_->write(from + layout().answer(kBank, token), &answer, 16).ok());
+        const std::vector<std::byte> row = Row(place, token).bytes();
+        ASSERT_TRUE(
+            lone_->write(from + layout().combine_row(kBank, token), row.data(), row.size()).ok());
+      }
+      ferry().carry_sum({LoneFerry::kOther, kBank, token}, tag, DType::bf16, 0b11);
+    }
+    carry_all();
+    for (int token = 0; token < tokens; ++token) {
+      Packet answer{};
+      std::memcpy(&answer, lone_->host(lone_->out() + layout().answer(kBank, token)), 16);
+      if (token == 5) {
+        ASSERT_NE(answer[0], tag) << tokens;
+        continue;
+      }
+      const std::uint32_t routes = token == 2 ? 1 : 3;
+      ASSERT_EQ(answer, (Packet{tag, routes, 9, routes})) << token << " of " << tokens;
+      const Row sum = token == 2 ? Row(0, token) : Row(0, token).plus(Row(1, token));
+      ASSERT_EQ(std::memcmp(lone_->host(lone_->out() + layout().combine_row(kBank, token)),
+                            sum.bytes().data(), kRowBytes),
+                0)
+          << token << " of " << tokens;
+    }
+  }
+}
+
+// Answers are there, with their rows, when they are counted; token 1 has no row.
+TEST_F(FerryAlone, BringsSumsWithTheirRows) {
+  std::uint32_t tag = 100;
+  for (const int tokens : {1, 2, 3, 7, 8, 9, 31, kTokens}) {
+    ++tag;
+    for (int token = 0; token < tokens; ++token) {
+      const Packet answer{tag, token == 1 ? 0U : 1U, 9, token == 1 ? 0U : 1U};
+      std::memcpy(lone_->host(lone_->in() + layout().answer(kBank, token)), &answer, 16);
+      const std::vector<std::byte> row = Row(static_cast<int>(tag % 7), token).bytes();
+      std::memcpy(lone_->host(lone_->in() + layout().combine_row(kBank, token)), row.data(),
+                  row.size());
+      ferry().carry_sum_answer({LoneFerry::kOther, kBank, token},
+                               token == 1 ? 0 : kRowBytes / window::kPacketBytes);
+    }
+    carry_all();
+    for (int token = 0; token < tokens; ++token) {
+      Packet answer{};
+      std::memcpy(&answer, window(lone_->sums() + layout().answer(kBank, token), 16).data(), 16);
+      ASSERT_EQ(answer[0], tag) << token << " of " << tokens;
+      if (token == 1) continue;
+      ASSERT_EQ(window(lone_->sums() + layout().combine_row(kBank, token), kRowBytes),
+                Row(static_cast<int>(tag % 7), token).bytes())
+          << token << " of " << tokens;
+    }
   }
 }
 
