@@ -7,15 +7,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <memory>
-#include <string>
 
 #include "support/lone_ferry.hpp"
 
 namespace {
 
 using sluice::DType;
-using sluice::engine::cuda::Ferry;
 using sluice::testing::LoneFerry;
 using Clock = std::chrono::steady_clock;
 

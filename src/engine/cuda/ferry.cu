@@ -17,7 +17,8 @@ namespace {
 
 /// Items that a block looks at while none comes: each look crosses PCIe, beside what it is for.
 constexpr int kLooked = 8;
-constexpr int kEach = static_cast<int>(kFerryPackets) / 32;
+constexpr int kEach =
+    static_cast<int>(kFerryPackets) / 32;  // Packets that a lane asks for at once.
 
 __device__ __forceinline__ std::byte* lane_at(const FerryArgs& f, uint4 item, int rank) {
   return f.windows[rank] + f.layout.lane(static_cast<int>(item.w >> 4) & 15) + item.y;

@@ -90,6 +90,8 @@ struct PublishedWords {
   static constexpr std::size_t kBytes =
       std::size_t{protocol::kCellKinds} * kBlocksMax * sizeof(std::uint64_t);
 
+  static_assert(kBlocksMax < 1 << 16);
+
   SLUICE_INLINE static constexpr std::size_t at(int kind, int block) {
     return static_cast<std::size_t>(kind * kBlocksMax + block) * sizeof(std::uint64_t);
   }

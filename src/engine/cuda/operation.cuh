@@ -97,7 +97,7 @@ __device__ __forceinline__ void tell_read(const Geometry& g, protocol::Kind kind
 }
 
 /// Tells the progress thread that what this block sends to other nodes is there. (Each for itself: to count them in GPU memory, and
-/// have the last one say so after another fence, takes longer.) By whole blocks, each after its stores.
+/// have the last one say so, takes an atomic and another fence.) By whole blocks, each after its stores.
 __device__ __forceinline__ void publish(const Geometry& g, protocol::CellKind kind,
                                         std::uint64_t epoch) {
   if (g.published == nullptr) return;

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "engine/cuda/ferry.hpp"
+
+/// What all that a ferry carries has in common.
+namespace sluice::engine::cuda {
+
+inline constexpr int kFerryThreads = 256;
+inline constexpr int kFerryWarps = kFerryThreads / 32;
+
+/// The warps of a block that carry one item together: all of them, if there is no other. (One warp asks for a row in several
+/// parts, one after the other.)
+struct FerryTeam {
+  int size;
+  int member;
+
+  __device__ __forceinline__ FerryTeam(int items, int warp)
+      : size(items < kFerryWarps ? kFerryWarps / items : 1), member(warp % size) {}
+  __device__ __forceinline__ bool leads() const { return member == 0; }
+};
+
+/// Of which token an item is, and whose.
+struct FerryTokenOf {
+  std::uint32_t what;
+  int source;
+  int bank;
+  int token;
+
+  __device__ __forceinline__ explicit FerryTokenOf(uint4 item)
+      : what(item.w & 15U),
+        source(static_cast<int>(item.w >> 4) & 15),
+        bank(static_cast<int>(item.y >> FerryItem::kTokenBits)),
+        token(static_cast<int>(item.y & ((1U << FerryItem::kTokenBits) - 1U))) {}
+};
+
+}  // namespace sluice::engine::cuda
