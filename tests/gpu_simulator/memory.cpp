@@ -208,6 +208,8 @@ cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
                                                 : take(memory, bytes, cudaMemoryTypeDevice);
 }
 cudaError_t cudaFree(void* memory) {
+  // As seen of a real one.
+  const std::lock_guard<std::mutex> lock(gpu_simulator::launching(gpu_simulator::current_device()));
   const cudaError_t error = cudaDeviceSynchronize();
   if (!give_block(memory)) give(memory);
   return error;

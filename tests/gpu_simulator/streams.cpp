@@ -2,6 +2,7 @@
 #include "streams.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <set>
 #include <thread>
@@ -48,6 +49,11 @@ void await(CUevent_st::State& event, std::uint64_t number) {
 }  // namespace
 
 namespace gpu_simulator {
+
+std::mutex& launching(int device) {
+  static auto& mutexes = *new std::array<std::mutex, kDevices>;
+  return mutexes.at(static_cast<std::size_t>(device));
+}
 
 CUstream_st& stream_of(cudaStream_t handle) {
   if (handle == nullptr || handle == cudaStreamLegacy) {
@@ -133,6 +139,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   stream_of(stream).synchronize();
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
+  stream_of(stream).add([function, data] { function(data); });
   return cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() {
@@ -273,9 +283,13 @@ cudaError_t launch_simulated(const cudaLaunchConfig_t& config, gpu_simulator::Bo
   if (config.gridDim.x == 0 || config.dynamicSmemBytes > gpu_simulator::kDynamicBytes) {
     return cudaErrorInvalidValue;
   }
-  stream_of(config.stream)
-      .add([blocks = config.gridDim.x, threads = config.blockDim.x, body = std::move(body)] {
-        gpu_simulator::run_grid(blocks, threads, body);
-      });
+  CUstream_st& stream = stream_of(config.stream);
+  std::unique_lock<std::mutex> lock;
+  if (stream.capture == nullptr) {
+    lock = std::unique_lock<std::mutex>(gpu_simulator::launching(stream.device()));
+  }
+  stream.add([blocks = config.gridDim.x, threads = config.blockDim.x, body = std::move(body)] {
+    gpu_simulator::run_grid(blocks, threads, body);
+  });
   return cudaSuccess;
 }

@@ -75,6 +75,8 @@ struct CUstream_st {
 
 namespace gpu_simulator {
 
+/// Whoever launches on the GPU has it, and whoever waits for the GPU inside the driver: nothing is launched meanwhile.
+std::mutex& launching(int device);
 /// The stream that a handle stands for, one of the two special ones too.
 CUstream_st& stream_of(cudaStream_t handle);
 

@@ -60,6 +60,11 @@ class LoneFerry {
     return port_.pool->write(port_.args.windows[0] + offset, from, bytes);
   }
 
+  /// Of what has been launched.
+  void await_end() const {
+    static_cast<void>(cudaStreamSynchronize(static_cast<cudaStream_t>(port_.stream)));
+  }
+
   /// Until all that was added has been carried; false after a minute.
   bool carry_all() {
     const auto deadline = base::Deadline::after(std::chrono::seconds(60));

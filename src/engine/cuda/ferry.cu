@@ -8,10 +8,10 @@
 /// whatever order: so a ferry needs no more than to copy them. (In throughput mode rows do not: a warp copies one, and then
 /// says that it is there.) It runs beside those kernels.
 ///
-/// Each block takes the items of its ring in order. None comes for kFerryIdleNs, or the launch is kFerryLifeNs old: the
-/// block says that the launch ends, and ends; so do the others when they find nothing. What is added later is carried by
-/// the next launch, which begins where this one has stopped: the host launches it when items are left and no launch is
-/// under way (Ferry::step()).
+/// Each block takes the items of its ring in order. None comes for kFerryIdleNs (kFerryExpectsNs, while the host says that more
+/// are expected), or the launch is kFerryLifeNs old: the block says that the launch ends, and ends; so do the others when they
+/// find nothing. What is added later is carried by the next launch, which begins where this one has stopped: the host launches
+/// it when items are left and no launch is under way, or when it begins to expect some (Ferry::step()).
 namespace sluice::engine::cuda {
 namespace {
 
@@ -169,6 +169,13 @@ __device__ __forceinline__ uint4 carry(const FerryArgs& f, uint4 item, FerryTeam
   return {};
 }
 
+/// Whether the host expects more items.
+__device__ __forceinline__ bool expects(const FerryArgs& f) {
+  // Pairs with the store in Ferry::expect().
+  return load_relaxed(reinterpret_cast<const std::uint64_t*>(
+             f.counts + (kFerryBlocks + 1) * int{window::kLineBytes})) != 0;
+}
+
 /// How many items there are from `number` on, of `looked` at first, of which lane i gets the i-th. Below zero: no more are waited
 /// for. By one warp.
 __device__ __forceinline__ int await_items(const FerryArgs& f, std::uint64_t number, int looked,
@@ -176,6 +183,7 @@ __device__ __forceinline__ int await_items(const FerryArgs& f, std::uint64_t num
   const FerryItem* const ring = f.items + blockIdx.x * kFerryRing;
   const std::uint64_t own = number + static_cast<std::uint64_t>(lane);
   const std::uint64_t since = now_ns();
+  std::uint64_t idle = kFerryIdleNs;
   for (;;) {
     // Pairs with the store in Ferry::push(). (Nothing is kept in the L1, which loads that acquire empty.)
     if (lane < looked) item = load_packet_acquire(&ring[own % kFerryRing]);
@@ -187,8 +195,13 @@ __device__ __forceinline__ int await_items(const FerryArgs& f, std::uint64_t num
     if (count > 0) return count;
     looked = kLooked;
     const std::uint64_t now = now_ns();
-    bool over = now - since > kFerryIdleNs || now - began > kFerryLifeNs;
+    bool over = now - since > kFerryExpectsNs || now - began > kFerryLifeNs;
     over = over || closing == f.number;
+    if (now - since > idle) {
+      // The host's word is asked for once in a while: it would cross PCIe beside what it is about.
+      over = over || !expects(f);
+      idle += kFerryIdleNs;
+    }
     if (!__any_sync(~0U, over)) continue;
     if (lane == 0) store_relaxed(&f.state->closing, f.number);
     return -1;

@@ -73,7 +73,7 @@ static_assert(sizeof(FerryItem) == 16 && kPeersMax <= 16);
 /// Host memory of the items of all rings; with the counts behind them.
 inline constexpr std::size_t kFerryItemsBytes = kFerryBlocks * kFerryRing * sizeof(FerryItem);
 inline constexpr std::size_t kFerryHostBytes =
-    kFerryItemsBytes + (kFerryBlocks + 1) * window::kLineBytes;
+    kFerryItemsBytes + (kFerryBlocks + 2) * window::kLineBytes;
 
 /// Device memory, zero in the beginning.
 struct FerryState {
@@ -106,7 +106,8 @@ struct FerryArgs {
   window::PacketLayout layout;
   const FerryItem* items = nullptr;  // [kFerryBlocks][kFerryRing], in host memory.
   FerryState* state = nullptr;
-  /// In host memory, a line each: how many items of each ring have been carried; the last launch that has ended.
+  /// In host memory, a line each: how many items of each ring have been carried; the last launch that has ended; whether more
+  /// items are expected.
   std::byte* counts = nullptr;
   std::uint64_t number = 0;  // Of the launch, from 1.
 };

@@ -29,6 +29,14 @@ FerryPort::~FerryPort() {
   }
 }
 
+Ferry::Ferry(const FerryPort& port)
+    : gpu_(port.device), port_(port), launches_(port.device, [&port](std::uint64_t number) {
+        FerryArgs args = port.args;
+        args.number = number;
+        return memory::cuda_status(static_cast<cudaError_t>(launch_ferry(args, port.stream)),
+                                   "launching a ferry");
+      }) {}
+
 void Ferry::carry_pieces(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks,
                          int source, std::uint32_t what) {
   std::size_t packets = (bytes + kPacketBytes - 1) / kPacketBytes;
@@ -106,17 +114,24 @@ void Ferry::push(FerryItem item) {
   ++pushed_;
 }
 
-std::uint64_t Ferry::load(int line) const noexcept {
-  return HostAccess::load_acquire(
-      *reinterpret_cast<const std::uint64_t*>(port_.host + port_.rings + kFerryItemsBytes +
-                                              static_cast<std::size_t>(line) * window::kLineBytes));
+std::uint64_t& Ferry::line(int number) const noexcept {
+  return *reinterpret_cast<std::uint64_t*>(port_.host + port_.rings + kFerryItemsBytes +
+                                           static_cast<std::size_t>(number) * window::kLineBytes);
+}
+
+void Ferry::expect(bool more) {
+  if (more == expects_) return;
+  expects_ = due_ = more;
+  // Pairs with the load in expects(). Where that sees an old one, the launch ends early, or late.
+  HostAccess::store_relaxed(line(kFerryBlocks + 1), std::uint64_t{more});
 }
 
 // What has been carried. Item i is in ring i modulo kBlocks: the first of each that has not been is known.
 bool Ferry::count() {
   std::uint64_t carried = pushed_;
   for (std::uint64_t ring = 0; ring < kBlocks; ++ring) {
-    done_[ring] = load(static_cast<int>(ring));  // Pairs with the store of ferry_kernel.
+    // Pairs with the store of ferry_kernel.
+    done_[ring] = HostAccess::load_acquire(line(static_cast<int>(ring)));
     carried = std::min(carried, done_[ring] * kBlocks + ring);
   }
   const bool any = carried != carried_;
@@ -126,15 +141,20 @@ bool Ferry::count() {
 
 bool Ferry::step() {
   // Before the counts: what a launch that has ended has not carried, nobody will.
-  const bool ended = load(kFerryBlocks) == launched_;  // Pairs with the store of ferry_kernel.
+  // Pairs with the store of ferry_kernel.
+  const bool ended = HostAccess::load_acquire(line(kFerryBlocks)) == launched_;
   bool any = count();
+  const Status status = launches_.status();
+  if (!status.ok())
+    throw std::runtime_error(status.to_string());  // The thread gives all others up.
   if (!waiting_.empty()) flush();
   for (; !waiting_.empty() && has_room(); waiting_.pop_front()) {
     push(waiting_.front());
     any = true;
   }
-  if (!ended || carried_ == pushed_) return any;
-  launch();
+  if (!ended || (carried_ == pushed_ && !due_)) return any;
+  due_ = false;
+  launches_.launch(++launched_);
   return true;
 }
 
@@ -142,18 +162,6 @@ bool Ferry::step() {
 void Ferry::flush() {
   const Status status = port_.rows.flush();
   if (!status.ok()) throw std::runtime_error(status.to_string());
-}
-
-void Ferry::launch() {
-  FerryArgs args = port_.args;
-  args.number = ++launched_;
-  Status status = gpu_.status();
-  if (status.ok()) {
-    status = memory::cuda_status(static_cast<cudaError_t>(launch_ferry(args, port_.stream)),
-                                 "launching a ferry");
-  }
-  if (!status.ok())
-    throw std::runtime_error(status.to_string());  // The thread gives all others up.
 }
 
 }  // namespace sluice::engine::cuda

@@ -10,6 +10,7 @@
 
 #include "engine/cuda/far_rows.hpp"
 #include "engine/cuda/ferry.hpp"
+#include "engine/cuda/launch_thread.hpp"
 #include "memory/cuda/device_guard.hpp"
 #include "memory/cuda/device_memory.hpp"
 #include "memory/cuda/device_pool.hpp"
@@ -44,7 +45,7 @@ struct FerryPort {
 /// current GPU is the port's for as long as this is there.
 class Ferry {
  public:
-  explicit Ferry(const FerryPort& port) : gpu_(port.device), port_(port) {}
+  explicit Ferry(const FerryPort& port);
 
   /// Bytes of host memory into the lanes of `source` at ranks of this node. Multiples of packets.
   void carry(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks, int source) {
@@ -75,12 +76,17 @@ class Ferry {
   void tell(std::size_t to, std::uint64_t word, int source);
   /// A one, as a word, into the lanes of `source` at ranks of this node.
   void accuse(std::size_t to, std::uint16_t ranks, int source);
+  /// Whether more is to come, of operations that are under way. Then whoever carries it is there already, and waits for longer:
+  /// it takes 20 us and more until one that is launched carries something.
+  void expect(bool more);
+  bool expects() const noexcept { return expects_; }
   /// Passes on what there is room for; whether anything was, or has been carried. Throws where CUDA fails.
   bool step();
   /// How many items were added, and how many of them, in this order, have been carried.
   std::uint64_t added() const noexcept { return pushed_ + waiting_.size(); }
   std::uint64_t carried() const noexcept { return carried_; }
   bool idle() const noexcept { return carried_ == added(); }
+  std::uint64_t launches() const noexcept { return launched_; }
 
  private:
   static std::uint64_t place_of(const Token& token) noexcept;
@@ -92,11 +98,11 @@ class Ferry {
   void push(FerryItem item);
   bool count();
   void flush();
-  void launch();
-  std::uint64_t load(int line) const noexcept;
+  std::uint64_t& line(int number) const noexcept;
 
   const memory::DeviceGuard gpu_;
   const FerryPort& port_;
+  LaunchThread launches_;
   /// Until step(), which passes on at once what belongs together: a block looks for more only when it has carried what it
   /// has found. Their marks without the turn.
   std::deque<FerryItem> waiting_;
@@ -104,6 +110,8 @@ class Ferry {
   std::array<std::uint64_t, kFerryBlocks> done_{};  // Of each ring.
   std::uint64_t carried_ = 0;
   std::uint64_t launched_ = 0;
+  bool expects_ = false;
+  bool due_ = false;  // A launch, before there is anything to carry.
 };
 
 }  // namespace sluice::engine::cuda

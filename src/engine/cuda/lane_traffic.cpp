@@ -17,6 +17,13 @@ using protocol::Kind;
 using window::kPacketBytes;
 using What = window::RelaySlot::What;
 
+namespace {
+
+/// Bytes that take a few us to put.
+constexpr std::uint64_t kSoonPut = 64 * 1024;
+
+}  // namespace
+
 LaneTraffic::LaneTraffic(const relay::Site& site, relay::Postings& postings,
                          std::shared_ptr<FerryPort> port)
     : site_(site),
@@ -26,12 +33,10 @@ LaneTraffic::LaneTraffic(const relay::Site& site, relay::Postings& postings,
       out_(site, postings, view_),
       ferry_(*port_),
       sums_(site, view_, out_, ferry_),
+      receipts_(site, view_, ferry_),
       arrivals_(site.own().slots()),
       dispatches_(at(site.nodes.ranks()) * at(view_.layout().shape().banks)),
-      combines_(dispatches_.size()),
-      ended_(at(site.nodes.ranks())),
-      complete_(at(site.nodes.ranks())),
-      told_(at(site.nodes.ranks())) {
+      combines_(dispatches_.size()) {
   const int banks = view_.layout().shape().banks;
   for (std::size_t i = 0; i < dispatches_.size(); ++i) {
     dispatches_[i].epoch = combines_[i].epoch = 1 + i % at(banks);
@@ -61,10 +66,27 @@ bool LaneTraffic::step() {
   });
   if (closed) sums_.close();
   any |= sums_.step();
-  any |= tell();
+  any |= receipts_.step();
+  expect();
   any |= ferry_.step();
   any |= say_heard();
   return any;
+}
+
+// That the ferry is wanted, while an operation is under way. A launch takes 5 us of this thread: what is put sooner goes first.
+void LaneTraffic::expect() {
+  const bool more = is_under_way(Kind::dispatch) || is_under_way(Kind::combine);
+  if (more && !ferry_.expects()) {
+    const std::uint64_t waiting = postings_.waiting_bytes();
+    if (waiting > 0 && waiting < kSoonPut) return;
+  }
+  ferry_.expect(more);
+}
+
+// Whether anything of this rank's operations is still to come.
+bool LaneTraffic::is_under_way(Kind kind) const noexcept {
+  const CellKind cells = kind == Kind::dispatch ? CellKind::dispatch : CellKind::combine;
+  return receipts_.carried(kind) < taken_[static_cast<std::size_t>(cells)];
 }
 
 // Whom this rank's kernels have given up: of throughput mode, whose rows others of its node read where they have landed.
@@ -392,110 +414,11 @@ void LaneTraffic::end_answer(Arrival& arrival, int source, int bank) {
 }
 
 void LaneTraffic::end(Arrival& arrival, int source, Kind kind) {
-  endings_.push_back({source, kind, arrival.epoch, ferry_.added(), arrival.sums});
+  receipts_.end({source, kind, arrival.epoch, ferry_.added(), arrival.sums});
   arrival.epoch += at(view_.layout().shape().banks);
   arrival.head = arrival.sums = arrival.weights = false;
   arrival.groups_missing = 0;
   std::fill(arrival.groups.begin(), arrival.groups.end(), std::uint8_t{0});
-}
-
-bool LaneTraffic::tell() {
-  bool any = false;
-  // In the order in which they ended, which within a source and kind is nearly that of the epochs.
-  for (; !endings_.empty() && endings_.front().items <= ferry_.carried(); endings_.pop_front()) {
-    const Ending& over = endings_.front();
-    if (over.sums) {
-      // Of tokens that nobody there has answered nothing comes: kernels know by this word.
-      ferry_.tell_summed(view_.layout().summed(view_.bank(over.epoch)), over.epoch, over.source);
-      endings_.push_back({over.source, over.kind, over.epoch, ferry_.added(), false});
-      any = true;
-      continue;
-    }
-    ended_[at(over.source)][at(static_cast<int>(over.kind))].push_back(over.epoch);
-    any = true;
-  }
-  for (int source = 0; source < site_.nodes.ranks(); ++source) {
-    if (site_.nodes.together(source, site_.rank)) continue;
-    for (const Kind kind : {Kind::dispatch, Kind::combine}) {
-      count_complete(source, kind);
-      any |= tell_kernels(source, kind);
-    }
-  }
-  any |= tell_peers(Kind::dispatch);
-  any |= tell_peers(Kind::combine);
-  any |= tell_flushed();
-  return any;
-}
-
-// Rows of throughput mode lie in one place for all nodes: kernels that have given somebody up, who tells no more, still wait
-// until what it was sent is on its way no more (await_flushed()).
-bool LaneTraffic::tell_flushed() {
-  if (!view_.throughput()) return false;
-  // Pairs with the store in Progress::tell_flushed.
-  const std::uint64_t flushed = HostAccess::load_acquire(
-      *site_.at<const std::uint64_t>(site_.rank, site_.own().flushed(Kind::dispatch)));
-  if (flushed <= told_flushed_) return false;
-  told_flushed_ = flushed;
-  ferry_.tell(view_.layout().told(Kind::dispatch), flushed, site_.rank);
-  return true;
-}
-
-void LaneTraffic::count_complete(int source, Kind kind) {
-  std::vector<std::uint64_t>& ended = ended_[at(source)][at(static_cast<int>(kind))];
-  std::uint64_t& complete = complete_[at(source)][at(static_cast<int>(kind))];
-  for (auto next = ended.begin(); next != ended.end();) {
-    if (*next != complete + 1) {
-      ++next;
-      continue;
-    }
-    ++complete;
-    ended.erase(next);
-    next = ended.begin();
-  }
-}
-
-// What a peer has read, into its lane at this rank's kernels: see the class.
-bool LaneTraffic::tell_kernels(int source, Kind kind) {
-  // Pair with the stores in Presence::count_up and Progress::tell_flushed.
-  const std::uint64_t read = HostAccess::load_acquire(
-      *site_.at<const std::uint64_t>(site_.rank, site_.window.told(source, kind)));
-  const std::uint64_t flushed = HostAccess::load_acquire(
-      *site_.at<const std::uint64_t>(site_.rank, site_.own().flushed(kind)));
-  std::uint64_t& told = told_[at(source)][at(static_cast<int>(kind))];
-  const std::uint64_t now = std::min(read, flushed);
-  if (now <= told) return false;
-  told = now;
-  ferry_.tell(view_.layout().told(kind), now, source);
-  return true;
-}
-
-// What this rank's kernels have read, to other nodes: see the class.
-bool LaneTraffic::tell_peers(Kind kind) {
-  std::uint64_t read = 0;
-  std::uint64_t complete = UINT64_MAX;
-  const window::FarLanes& own = view_.lanes(site_.rank);
-  for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
-    if (site_.nodes.together(peer, site_.rank)) continue;
-    // Pairs with tell() and tell_once_read() of the kernels.
-    read = std::max(read, HostAccess::load_acquire(*reinterpret_cast<const std::uint64_t*>(
-                              view_.host(own.out(peer) + view_.layout().told(kind)))));
-    const bool awaited =
-        kind == Kind::combine || site_.nodes.rail_peer(peer, site_.own_node()) == site_.rank;
-    const bool gone = given_up(site_, view_, peer);
-    // The peer waits for nothing any more. Pairs with the load in Presence::tell_accusations.
-    auto& accusation = *site_.at<std::uint64_t>(site_.rank, site_.own().accusation(peer));
-    if (gone && HostAccess::load_acquire(accusation) == 0) {
-      protocol::accuse<HostAccess>(accusation);
-    }
-    if (awaited && !gone) {
-      complete = std::min(complete, complete_[at(peer)][at(static_cast<int>(kind))]);
-    }
-  }
-  auto& word = *site_.at<std::uint64_t>(site_.rank, site_.own().told(kind));
-  const std::uint64_t now = std::min(read, complete);
-  if (now <= HostAccess::load_acquire(word)) return false;
-  HostAccess::store_release(word, now);  // Pairs with the load in Presence::tell_read.
-  return true;
 }
 
 }  // namespace sluice::engine::cuda

@@ -10,6 +10,7 @@
 
 #include "engine/cuda/ferry_launcher.hpp"
 #include "engine/cuda/lane_postings.hpp"
+#include "engine/cuda/lane_receipts.hpp"
 #include "engine/cuda/lane_sums.hpp"
 #include "engine/cuda/lane_view.hpp"
 #include "relay/traffic.hpp"
@@ -24,7 +25,7 @@ namespace sluice::engine::cuda {
 /// **Combine.** Straight to the rank that it is for: weights that were given, and answers with their cell (a
 /// message each), and rows in groups; with `reduce = node` only the cell, and sums of this node from who serves that rank
 /// (LaneSums).
-/// LanePostings is the way out; here are the way in, and what is told in both directions.
+/// LanePostings is the way out, LaneReceipts what is told in both directions; here is the way in.
 ///
 /// **Why nothing is overwritten before it is read.** A lane here, on its way, and there belongs to one
 /// writer and one bank. Kernels wait until the reader has told that it has read the last use of a bank. What it tells comes
@@ -59,15 +60,6 @@ class LaneTraffic final : public relay::Traffic {
     std::vector<std::uint8_t> groups;  // Rows that have come.
     int groups_missing = 0;
   };
-  /// An operation whose last items are on their way.
-  struct Ending {
-    int source;
-    protocol::Kind kind;
-    std::uint64_t epoch;
-    std::uint64_t items;  // Of the ferry, counted from its first.
-    bool sums;            // Of those it is still to be said that all have come.
-  };
-
   /// An accusation that is on its way to who is accused.
   struct Unheard {
     int source;
@@ -76,6 +68,8 @@ class LaneTraffic final : public relay::Traffic {
 
   bool note_accusations();
   bool say_heard();
+  void expect();
+  bool is_under_way(protocol::Kind kind) const noexcept;
   std::uint64_t published(protocol::CellKind kind) const noexcept;
   template <typename Post>
   bool take(protocol::CellKind kind, std::uint64_t published, Post post);
@@ -98,12 +92,6 @@ class LaneTraffic final : public relay::Traffic {
   std::uint16_t row_ranks(int source, int bank, int token) const noexcept;
   std::size_t heads(int source, int rank) const noexcept;
 
-  bool tell();
-  void count_complete(int source, protocol::Kind kind);
-  bool tell_kernels(int source, protocol::Kind kind);
-  bool tell_peers(protocol::Kind kind);
-  bool tell_flushed();
-
   const relay::Site& site_;
   relay::Postings& postings_;
   std::shared_ptr<FerryPort> port_;
@@ -111,17 +99,12 @@ class LaneTraffic final : public relay::Traffic {
   LanePostings out_;
   Ferry ferry_;
   LaneSums sums_;
+  LaneReceipts receipts_;
   transport::Arrivals arrivals_;
   std::array<std::uint64_t, protocol::kCellKinds> taken_{};
   std::vector<Arrival> dispatches_;  // [R][B]
   std::vector<Arrival> combines_;    // [R][B]
-  std::deque<Ending> endings_;
   std::deque<Unheard> unheard_;
-  std::uint64_t told_flushed_ = 0;
-  /// By source and kind: operations that have ended before an earlier one has; and the last before which all have.
-  std::vector<std::array<std::vector<std::uint64_t>, protocol::kKinds>> ended_;
-  std::vector<std::array<std::uint64_t, protocol::kKinds>> complete_;
-  std::vector<std::array<std::uint64_t, protocol::kKinds>> told_;  // to the kernels
 };
 
 }  // namespace sluice::engine::cuda

@@ -346,8 +346,9 @@ inline constexpr unsigned kPollsPerLook = 16384;
 inline constexpr unsigned kPollsCounted = 64;
 /// In which every warp ends or has done far more than kPollsPerLook polls.
 inline constexpr std::uint64_t kGraceNs = 100'000'000;
-/// For how long a ferry that has nothing to carry looks for more, and how old it gets.
+/// For how long a ferry that has nothing to carry looks for more; where more is expected; and how old it gets.
 inline constexpr std::uint64_t kFerryIdleNs = 100'000;
+inline constexpr std::uint64_t kFerryExpectsNs = 2'000'000;
 inline constexpr std::uint64_t kFerryLifeNs = 20'000'000;
 
 /// load_acquire_device(), beside a poll of something else.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -21,6 +22,8 @@ constexpr int kHidden = 1000;
 constexpr std::size_t kRowBytes = kHidden * sizeof(std::uint16_t);
 constexpr int kTokens = 64;
 constexpr int kBank = 1;
+/// For which a ferry looks for items where none are expected.
+constexpr std::chrono::microseconds kLongerThanIdle{200};
 
 class FerryAlone : public ::testing::Test {
  protected:
@@ -74,6 +77,76 @@ TEST_F(FerryAlone, BringsWhatItIsGiven) {
     const bool carried = i >= 16 && i < packets * 16;
     ASSERT_EQ(got[i], carried ? *lone_->host(first + i) : std::byte{0}) << i;
   }
+}
+
+// It is launched when something is expected, and is there when that comes, after it would have ended otherwise.
+TEST_F(FerryAlone, IsThereWhereSomethingIsExpected) {
+  const std::size_t at = layout().told(protocol::Kind::combine);
+  std::uint64_t word = 0;
+  const auto carry_one = [&] {
+    ferry().tell(at, ++word, LoneFerry::kOther);
+    carry_all();
+  };
+  carry_one();
+  lone_->await_end();
+  ASSERT_EQ(ferry().launches(), 1U);
+  carry_one();
+  lone_->await_end();
+  ASSERT_EQ(ferry().launches(), 2U);
+  // This thread may sleep for longer than a ferry expects anything: not every time.
+  bool stayed = false;
+  for (int attempt = 0; attempt < 200 && !stayed; ++attempt) {
+    const std::uint64_t before = ferry().launches();
+    ferry().expect(true);
+    ASSERT_TRUE(ferry().step()) << "nothing was launched";
+    ASSERT_EQ(ferry().launches(), before + 1);
+    std::this_thread::sleep_for(kLongerThanIdle);
+    carry_one();
+    stayed = ferry().launches() == before + 1;
+    ferry().expect(false);
+    lone_->await_end();
+  }
+  EXPECT_TRUE(stayed);
+}
+
+/// What keeps a stream from going on, for a minute at most.
+class Gate {
+ public:
+  void open() { open_.store(true); }
+  bool opened_in_time() const { return in_time_.load(); }
+  static void await(void* gate) {
+    auto& self = *static_cast<Gate*>(gate);
+    const auto deadline = base::Deadline::after(std::chrono::seconds(60));
+    while (!self.open_.load() && !deadline.expired()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    self.in_time_.store(self.open_.load());
+  }
+
+ private:
+  std::atomic<bool> open_{false};
+  std::atomic<bool> in_time_{false};
+};
+
+// A caller's thread may be in a call that lets nothing be launched until the GPU has done all that it has to do.
+TEST_F(FerryAlone, DoesNotHoldUpItsThreadWhereNothingCanBeLaunched) {
+  void* memory = nullptr;
+  ASSERT_EQ(cudaMalloc(&memory, std::size_t{4} << 20), cudaSuccess);
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+  Gate gate;
+  ASSERT_EQ(cudaLaunchHostFunc(stream, &Gate::await, &gate), cudaSuccess);
+  std::thread caller([memory] { EXPECT_EQ(cudaFree(memory), cudaSuccess); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // It waits by now.
+  ferry().tell(layout().told(protocol::Kind::combine), 1, LoneFerry::kOther);
+  EXPECT_TRUE(ferry().step());
+  EXPECT_FALSE(ferry().step());
+  gate.open();
+  carry_all();
+  caller.join();
+  EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  EXPECT_TRUE(gate.opened_in_time()) << "a step waited for the GPU";
 }
 
 // Warps carry what comes together in any order.

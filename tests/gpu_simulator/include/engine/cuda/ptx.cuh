@@ -307,6 +307,7 @@ inline constexpr unsigned kPollsCounted = 4;
 inline constexpr std::uint64_t kGraceNs = 50'000'000;
 /// For how long a ferry that has nothing to carry looks for more, and how old it gets.
 inline constexpr std::uint64_t kFerryIdleNs = 5'000;
+inline constexpr std::uint64_t kFerryExpectsNs = 500'000;
 inline constexpr std::uint64_t kFerryLifeNs = 20'000'000;
 
 /// By all threads, at the beginning of a kernel.
