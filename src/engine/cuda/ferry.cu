@@ -8,8 +8,8 @@
 /// whatever order: so a ferry needs no more than to copy them. (In throughput mode rows do not: a warp copies one, and then
 /// says that it is there.) It runs beside those kernels.
 ///
-/// Each block takes the items of its ring in order. None comes for kFerryIdleNs (kFerryExpectsNs, while the host says that more
-/// are expected), or the launch is kFerryLifeNs old: the block says that the launch ends, and ends; so do the others when they
+/// Each block takes the items of its ring in order. None comes for kFerryIdleNs, or the launch is kFerryLifeNs old, and the host
+/// expects no more; or none comes for kFerryExpectsNs: the block says that the launch ends, and ends; so do the others when they
 /// find nothing. What is added later is carried by the next launch, which begins where this one has stopped: the host launches
 /// it when items are left and no launch is under way, or when it begins to expect some (Ferry::step()).
 namespace sluice::engine::cuda {
@@ -195,12 +195,12 @@ __device__ __forceinline__ int await_items(const FerryArgs& f, std::uint64_t num
     if (count > 0) return count;
     looked = kLooked;
     const std::uint64_t now = now_ns();
-    bool over = now - since > kFerryExpectsNs || now - began > kFerryLifeNs;
-    over = over || closing == f.number;
-    if (now - since > idle) {
+    bool over = now - since > kFerryExpectsNs || closing == f.number;
+    if (now - since > idle || now - began > kFerryLifeNs) {
       // The host's word is asked for once in a while: it would cross PCIe beside what it is about.
       over = over || !expects(f);
       idle += kFerryIdleNs;
+      began = now;
     }
     if (!__any_sync(~0U, over)) continue;
     if (lane == 0) store_relaxed(&f.state->closing, f.number);

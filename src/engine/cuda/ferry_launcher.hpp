@@ -46,6 +46,9 @@ struct FerryPort {
 class Ferry {
  public:
   explicit Ferry(const FerryPort& port);
+  ~Ferry() { expect(false); }
+  Ferry(const Ferry&) = delete;
+  Ferry& operator=(const Ferry&) = delete;
 
   /// Bytes of host memory into the lanes of `source` at ranks of this node. Multiples of packets.
   void carry(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks, int source) {

@@ -348,7 +348,7 @@ inline constexpr unsigned kPollsCounted = 64;
 inline constexpr std::uint64_t kGraceNs = 100'000'000;
 /// For how long a ferry that has nothing to carry looks for more; where more is expected; and how old it gets.
 inline constexpr std::uint64_t kFerryIdleNs = 100'000;
-inline constexpr std::uint64_t kFerryExpectsNs = 2'000'000;
+inline constexpr std::uint64_t kFerryExpectsNs = 1'000'000'000;
 inline constexpr std::uint64_t kFerryLifeNs = 20'000'000;
 
 /// load_acquire_device(), beside a poll of something else.
