@@ -187,14 +187,6 @@ void Postings::settle(int peer) noexcept {
   }
 }
 
-std::uint64_t Postings::waiting_bytes() const noexcept {
-  std::uint64_t bytes = 0;
-  for (const To& queue : to_) {
-    for (std::size_t i = queue.posted; i < queue.chunks.size(); ++i) bytes += queue.chunks[i].bytes;
-  }
-  return bytes;
-}
-
 bool Postings::idle() const noexcept {
   return std::all_of(to_.begin(), to_.end(),
                      [](const To& queue) { return queue.chunks.empty(); }) &&

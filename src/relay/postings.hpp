@@ -50,8 +50,6 @@ class Postings {
 
   /// Whether all chunks of the account are out of this rank's memory.
   bool settled(Account account) const noexcept { return outstanding_[number(account)] == 0; }
-  /// Of messages that are left to be posted.
-  std::uint64_t waiting_bytes() const noexcept;
   /// Whether no message is left to be posted, or posted and not out of this rank's memory.
   bool idle() const noexcept;
   /// Messages to the peer that were begun and ended.

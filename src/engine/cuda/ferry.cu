@@ -173,7 +173,7 @@ __device__ __forceinline__ uint4 carry(const FerryArgs& f, uint4 item, FerryTeam
 __device__ __forceinline__ bool expects(const FerryArgs& f) {
   // Pairs with the store in Ferry::expect().
   return load_relaxed(reinterpret_cast<const std::uint64_t*>(
-             f.counts + (kFerryBlocks + 1) * int{window::kLineBytes})) != 0;
+             f.counts + kFerryExpectsLine * int{window::kLineBytes})) != 0;
 }
 
 /// How many items there are from `number` on, of `looked` at first, of which lane i gets the i-th. Below zero: no more are waited
@@ -260,8 +260,9 @@ __global__ void __launch_bounds__(kFerryThreads, 2)
   f.state->ended_blocks = 0;
   fence_system();
   // Pairs with the load in Ferry::step().
-  store_release(reinterpret_cast<std::uint64_t*>(f.counts + kFerryBlocks * int{window::kLineBytes}),
-                f.number);
+  store_release(
+      reinterpret_cast<std::uint64_t*>(f.counts + kFerryEndedLine * int{window::kLineBytes}),
+      f.number);
 }
 
 }  // namespace

@@ -70,10 +70,14 @@ struct alignas(16) FerryItem {
 };
 static_assert(sizeof(FerryItem) == 16 && kPeersMax <= 16);
 
-/// Host memory of the items of all rings; with the counts behind them.
+/// Words in host memory, a line each: behind how many items of each ring have been carried,
+inline constexpr int kFerryEndedLine = kFerryBlocks;        // the last launch that has ended, and
+inline constexpr int kFerryExpectsLine = kFerryBlocks + 1;  // whether more items are expected.
+inline constexpr int kFerryLines = kFerryBlocks + 2;
+
+/// Host memory of the items of all rings; with those words behind them.
 inline constexpr std::size_t kFerryItemsBytes = kFerryBlocks * kFerryRing * sizeof(FerryItem);
-inline constexpr std::size_t kFerryHostBytes =
-    kFerryItemsBytes + (kFerryBlocks + 2) * window::kLineBytes;
+inline constexpr std::size_t kFerryHostBytes = kFerryItemsBytes + kFerryLines * window::kLineBytes;
 
 /// Device memory, zero in the beginning.
 struct FerryState {
@@ -106,10 +110,8 @@ struct FerryArgs {
   window::PacketLayout layout;
   const FerryItem* items = nullptr;  // [kFerryBlocks][kFerryRing], in host memory.
   FerryState* state = nullptr;
-  /// In host memory, a line each: how many items of each ring have been carried; the last launch that has ended; whether more
-  /// items are expected.
-  std::byte* counts = nullptr;
-  std::uint64_t number = 0;  // Of the launch, from 1.
+  std::byte* counts = nullptr;  // Lines in host memory: see kFerryLines.
+  std::uint64_t number = 0;     // Of the launch, from 1.
 };
 
 /// Both return a cudaError_t.

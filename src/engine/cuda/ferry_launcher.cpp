@@ -123,7 +123,7 @@ void Ferry::expect(bool more) {
   if (more == expects_) return;
   expects_ = due_ = more;
   // Pairs with the load in expects(). Where that sees an old one, the launch ends early, or late.
-  HostAccess::store_relaxed(line(kFerryBlocks + 1), std::uint64_t{more});
+  HostAccess::store_relaxed(line(kFerryExpectsLine), std::uint64_t{more});
 }
 
 // What has been carried. Item i is in ring i modulo kBlocks: the first of each that has not been is known.
@@ -142,7 +142,7 @@ bool Ferry::count() {
 bool Ferry::step() {
   // Before the counts: what a launch that has ended has not carried, nobody will.
   // Pairs with the store of ferry_kernel.
-  const bool ended = HostAccess::load_acquire(line(kFerryBlocks)) == launched_;
+  const bool ended = HostAccess::load_acquire(line(kFerryEndedLine)) == launched_;
   bool any = count();
   const Status status = launches_.status();
   if (!status.ok())

@@ -82,7 +82,6 @@ class Ferry {
   /// Whether more is to come, of operations that are under way. Then whoever carries it is there already, and waits for longer:
   /// it takes 20 us and more until one that is launched carries something.
   void expect(bool more);
-  bool expects() const noexcept { return expects_; }
   /// Passes on what there is room for; whether anything was, or has been carried. Throws where CUDA fails.
   bool step();
   /// How many items were added, and how many of them, in this order, have been carried.

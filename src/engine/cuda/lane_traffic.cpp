@@ -17,13 +17,6 @@ using protocol::Kind;
 using window::kPacketBytes;
 using What = window::RelaySlot::What;
 
-namespace {
-
-/// Bytes that take a few us to put.
-constexpr std::uint64_t kSoonPut = 64 * 1024;
-
-}  // namespace
-
 LaneTraffic::LaneTraffic(const relay::Site& site, relay::Postings& postings,
                          std::shared_ptr<FerryPort> port)
     : site_(site),
@@ -67,20 +60,10 @@ bool LaneTraffic::step() {
   if (closed) sums_.close();
   any |= sums_.step();
   any |= receipts_.step();
-  expect();
+  ferry_.expect(is_under_way(Kind::dispatch) || is_under_way(Kind::combine));
   any |= ferry_.step();
   any |= say_heard();
   return any;
-}
-
-// That the ferry is wanted, while an operation is under way. A launch takes 5 us of this thread: what is put sooner goes first.
-void LaneTraffic::expect() {
-  const bool more = is_under_way(Kind::dispatch) || is_under_way(Kind::combine);
-  if (more && !ferry_.expects()) {
-    const std::uint64_t waiting = postings_.waiting_bytes();
-    if (waiting > 0 && waiting < kSoonPut) return;
-  }
-  ferry_.expect(more);
 }
 
 // Whether anything of this rank's operations is still to come.

@@ -68,7 +68,6 @@ class LaneTraffic final : public relay::Traffic {
 
   bool note_accusations();
   bool say_heard();
-  void expect();
   bool is_under_way(protocol::Kind kind) const noexcept;
   std::uint64_t published(protocol::CellKind kind) const noexcept;
   template <typename Post>

@@ -305,7 +305,7 @@ cudaError_t launch_in_place(const cudaLaunchConfig_t& config, void (*kernel)(Arg
 inline constexpr unsigned kPollsPerLook = 8;
 inline constexpr unsigned kPollsCounted = 4;
 inline constexpr std::uint64_t kGraceNs = 50'000'000;
-/// For how long a ferry that has nothing to carry looks for more, and how old it gets.
+/// For how long a ferry that has nothing to carry looks for more; where more is expected; and how old it gets.
 inline constexpr std::uint64_t kFerryIdleNs = 5'000;
 inline constexpr std::uint64_t kFerryExpectsNs = 500'000;
 inline constexpr std::uint64_t kFerryLifeNs = 20'000'000;
