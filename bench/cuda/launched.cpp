@@ -80,7 +80,7 @@ class Launched final : public Contestant {
     if (way_ == Way::stream) return contestant_->check(set);
     return contestant_->check(set, [this](const std::function<Status()>& queue) {
       Graph graph;
-      Status status = capture(stream_, queue, graph);
+      Status status = make(queue, graph);
       if (status) status = replay(stream_, graph);
       // The graph goes before its work has ended otherwise.
       return status ? place_.finish() : status;
@@ -90,24 +90,20 @@ class Launched final : public Contestant {
   /// In the way that is timed.
   Status profile(int rounds, const std::string& path) override {
     contestant_->start_profile();
-    Status status = go(kPair, true);
+    Graph graph;
+    Status status;
+    if (way_ == Way::graph) status = make([&] { return queue(kPair, rounds); }, graph);
+    if (status) status = go(kPair, true);
     // As in time(): kernels on both sides of an event do not overlap.
     if (status) status = cuda_status(cudaEventRecord(begin_.get(), stream_), "an event");
-    if (way_ == Way::stream) {
-      if (status) status = queue(kPair, rounds);
-      if (status) status = contestant_->settle();
-    } else {
-      Graph graph;
-      if (status)
-        status = capture(
-            stream_, [&] { return queue(kPair, rounds); }, graph);
-      if (status) status = replay(stream_, graph);
-      if (status) status = contestant_->settle();
-    }
+    if (status) status = way_ == Way::graph ? replay(stream_, graph) : queue(kPair, rounds);
+    if (status) status = contestant_->settle();
     return status ? contestant_->write_profile(path) : status;
   }
 
-  Status prepare() {
+  /// Collective, as all that makes graphs.
+  Status prepare(Board& board) {
+    board_ = &board;
     for (Event* event : {&begin_, &end_}) {
       if (Status status = cuda_status(cudaEventCreate(event->put()), "an event"); !status) {
         return status;
@@ -118,11 +114,8 @@ class Launched final : public Contestant {
       if (Status status = run(operation, 0); !status) return status;
       if (way_ == Way::stream) continue;
       Chains& chains = chains_[operation == kPair ? 1 : 0];
-      Status status = capture(
-          stream_, [&] { return queue(operation, kHeadOperations); }, chains.head);
-      if (status)
-        status = capture(
-            stream_, [&] { return queue(operation, chain_); }, chains.body);
+      Status status = make([&] { return queue(operation, kHeadOperations); }, chains.head);
+      if (status) status = make([&] { return queue(operation, chain_); }, chains.body);
       if (!status) return status;
     }
     return {};
@@ -140,8 +133,7 @@ class Launched final : public Contestant {
                          "a time stamp");
     };
     Graph graph;
-    Status status = capture(
-        stream_,
+    Status status = make(
         [&] {
           Status queued = stamp(0);
           for (int i = 0; queued && i < chain_; ++i) {
@@ -181,8 +173,7 @@ class Launched final : public Contestant {
     for (auto [graph, count] :
          {std::pair(&chains.head, kHeadOperations), std::pair(&chains.body, chain_)}) {
       if (!status) return status;
-      status = capture(
-          stream_,
+      status = make(
           [&, count = count] {
             Status queued;
             for (int i = 0; queued && i < count; ++i)
@@ -222,6 +213,19 @@ class Launched final : public Contestant {
     return us ? Result<double>(*us / chain_) : us;
   }
 
+  /// While no rank has operations under way: those of one process share what may wait for kernels and let nothing be launched
+  /// meanwhile (docs/cuda-engine.md). Collective.
+  Status make(const std::function<Status()>& queue, Graph& graph) {
+    Status status = place_.finish();
+    if (status) status = meet();
+    if (status) status = capture(stream_, queue, graph);
+    return status ? meet() : status;
+  }
+  Status meet() {
+    const Result<std::int64_t> met = board_->pass();
+    return met ? Status() : met.status();
+  }
+
   Status queue(int operation, int count) {
     for (int i = 0; i < count; ++i) {
       if (Status status = contestant_->run(operation, i % sets_); !status) return status;
@@ -236,6 +240,7 @@ class Launched final : public Contestant {
 
   std::shared_ptr<QueuedContestant> contestant_;
   Place& place_;
+  Board* board_ = nullptr;  // From prepare() on.
   cudaStream_t stream_;
   int sets_;
   int chain_;
@@ -280,7 +285,7 @@ Status measure_launched(Board& board, const Case& bench_case, const Contestants&
   const std::size_t count = contestants.size() - (bench_case.gemm ? 1 : 0);
   for (std::size_t which = 0; which < count; ++which) {
     if (const Result<std::int64_t> start = board.pass(); !start) return start.status();
-    if (Status status = static_cast<Launched&>(*contestants[which]).prepare(); !status) {
+    if (Status status = static_cast<Launched&>(*contestants[which]).prepare(board); !status) {
       return status;
     }
   }

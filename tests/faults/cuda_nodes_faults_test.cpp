@@ -2,12 +2,14 @@
 //
 // Processes on two nodes with GPUs, of which one is killed or frozen between the halves of a round: kernels of the others
 // stop waiting for it and for those whom they reached through it, and what they get is right, bit for bit, but for
-// what their reports name.
+// what their reports name. And processes of which a thread lets CUDA launch nothing for as long as their kernels wait.
+#include <cuda_runtime_api.h>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
@@ -149,7 +151,65 @@ void body(const Case& at, World& world, Findings& findings) {
   support::set_place(nullptr);
 }
 
-class GpusOnTwoNodes : public ::testing::TestWithParam<Case> {
+/// A thread that frees GPU memory over and over: each time it waits until no kernel runs, and nobody launches any meanwhile.
+class Freeing {
+ public:
+  Freeing() {
+    (void)cudaGetDevice(&device_);
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Freeing() {
+    ends_.store(true);
+    thread_.join();
+  }
+  Freeing(const Freeing&) = delete;
+  Freeing& operator=(const Freeing&) = delete;
+
+  int times() const { return times_.load(); }
+
+ private:
+  void run() {
+    (void)cudaSetDevice(device_);
+    while (!ends_.load()) {
+      void* memory = nullptr;
+      if (cudaMalloc(&memory, std::size_t{4} << 20) != cudaSuccess) continue;
+      if (cudaFree(memory) == cudaSuccess) times_.fetch_add(1);
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+  }
+
+  int device_ = 0;
+  std::atomic<bool> ends_{false};
+  std::atomic<int> times_{0};
+  std::thread thread_;
+};
+
+/// Rounds that need nothing to be launched but themselves.
+void free_meanwhile(const Terms& terms, World& world, Findings& findings) {
+  const std::unique_ptr<support::Place> place = support::gpu_place(world.rank(), seconds(20));
+  support::set_place(place.get());
+  CommunicatorOptions options = options_of(terms);
+  support::place().adapt(options);
+  Result<Communicator> made = Communicator::create(world, shape_of(terms), options);
+  if (!made) return findings.add("create: " + made.status().to_string());
+  {
+    Member member(terms, *made, findings);
+    const Freeing freeing;
+    for (int number = 0; number < kRounds && findings.empty(); ++number) {
+      findings.set_context(fmt::format("round {}: ", number));
+      const RoundResult result = member.run(make_round(terms, number));
+      if (result.longest_half > kLongBefore) findings.add("a half waited for its deadline");
+      if (result.dispatch_missing == RankSet{} && result.combine_missing == RankSet{}) continue;
+      findings.add(fmt::format("missing: {} and {}", text_of(result.dispatch_missing),
+                               text_of(result.combine_missing)));
+    }
+    if (freeing.times() < kRounds) findings.add("hardly anything was freed");
+  }
+  support::set_place(nullptr);
+}
+
+template <typename Parameter>
+class OnTwoNodes : public ::testing::TestWithParam<Parameter> {
  protected:
   void SetUp() override {
     ::setenv("SLUICE_TEST_NODE_SIZE", std::to_string(kNodeSize).c_str(), 1);
@@ -158,6 +218,8 @@ class GpusOnTwoNodes : public ::testing::TestWithParam<Case> {
     if (SLUICE_CUDA_SIMULATED) ::setenv("SLUICE_NETWORK_PATIENCE_MS", "3000", 1);
   }
 };
+
+class GpusOnTwoNodes : public OnTwoNodes<Case> {};
 
 TEST_P(GpusOnTwoNodes, OthersGoOn) {
   const Case at = GetParam();
@@ -175,6 +237,32 @@ TEST_P(GpusOnTwoNodes, OthersGoOn) {
   }
   EXPECT_TRUE(struck);
 }
+
+class GpuMemoryOnTwoNodes : public OnTwoNodes<Mode> {
+ protected:
+  void SetUp() override {
+    OnTwoNodes::SetUp();
+    // Nobody is to be given up, however slow the processors are that play GPUs.
+    if (SLUICE_CUDA_SIMULATED) ::setenv("SLUICE_NETWORK_PATIENCE_MS", "60000", 1);
+  }
+};
+
+TEST_P(GpuMemoryOnTwoNodes, IsFreedWhileOperationsWait) {
+  Terms terms;
+  terms.mode = GetParam();
+  support::RunOptions options;
+  options.watchdog = seconds(100);
+  const support::RunResult result = support::run_as_processes(
+      terms.ranks,
+      [&](World& world, Findings& findings) { free_meanwhile(terms, world, findings); }, options);
+  for (const std::string& failure : result.failures) ADD_FAILURE() << failure;
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, GpuMemoryOnTwoNodes,
+                         ::testing::Values(Mode::latency, Mode::throughput),
+                         [](const ::testing::TestParamInfo<Mode>& mode) {
+                           return mode.param == Mode::latency ? "latency" : "throughput";
+                         });
 
 INSTANTIATE_TEST_SUITE_P(
     Faults, GpusOnTwoNodes,

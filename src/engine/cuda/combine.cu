@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <limits>
 
+#include "engine/cuda/carriers.cuh"
 #include "engine/cuda/combine_drain.cuh"
 #include "engine/cuda/combine_order.cuh"
 #include "engine/cuda/combine_receive.cuh"
@@ -86,13 +88,19 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(Traits::kAlone)
   const Geometry& g = a.geometry;
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int warp = static_cast<int>(threadIdx.x / 32);
-  const Crew crew(1, 0);
+  const Crew crew(g, 1, 0);
   // With few tokens only some warps have a piece: those that fetch their instructions together.
   constexpr int kTogether = 4;  // Warps w, w + 4 and so on do.
   const int seat =
       Traits::kSpan > 1 ? warp : warp % kTogether * (kBlockWarps / kTogether) + warp / kTogether;
   const bool sends = kCommon || a.halves.send;
   const bool receives = kCommon || a.halves.receive;
+  if constexpr (Traits::kNodes) {
+    if (carries(g)) {
+      return carry_meanwhile<registers_of(Traits::kAlone)>(&g, Kind::combine, receives,
+                                                           shared_rows);
+    }
+  }
   Recorder<kRecords> recorder(g.recording);
   if (!Traits::kNodes || g.published == nullptr) let_next_start();
 
@@ -309,6 +317,7 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(Traits::kAlone)
     if (warp == kCloseWarp) close(g, Kind::combine, Halves{sends, receives}, block, lane);
   }
   recorder.finish(crew.role());
+  if constexpr (Traits::kNodes) count_worked(g, Kind::combine, receives);
 }
 
 using Kernel = void (*)(Parameter<CombineArgs>);
@@ -379,7 +388,8 @@ Choice choose(const CombineArgs& a) {
             kSharedBytes<1>};
   }
   if (has_common_kernel_with_nodes(a)) {
-    return {common_kernel_with_nodes_for(a), kStepElements, kSharedBytes<1>};
+    return {common_kernel_with_nodes_for(a), kStepElements,
+            std::max(kSharedBytes<1>, static_cast<int>(kCarrierBytes))};
   }
   const bool wide = a.y_dtype == DType::f32;
   Kernel kernel = nullptr;
@@ -390,7 +400,7 @@ Choice choose(const CombineArgs& a) {
     kernel = a.single ? (wide ? general_kernel<4, 2, true> : general_kernel<2, 2, true>)
                       : (wide ? general_kernel<4, 2, false> : general_kernel<2, 2, false>);
   }
-  return {kernel, kStepElements};
+  return {kernel, kStepElements, static_cast<int>(kCarrierBytes)};
 }
 
 }  // namespace

@@ -150,7 +150,7 @@ __device__ __noinline__ void settle(const CombineArgs* args, const Block* block,
     const std::uint32_t known = atomicOr(&c.g.state->absent, peers);
     report_missing(&a, peers & ~known, reported);
   }
-  const Crew crew(1, 0);
+  const Crew crew(c.g, 1, 0);
   const int parts = static_cast<int>(a.taken_divisor.divisor);
   int task = only >= 0 ? only * parts : crew.workers - 1 - crew.block;
   const int end = only >= 0 ? task + 1 : a.tokens * parts;

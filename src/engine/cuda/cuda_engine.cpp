@@ -285,16 +285,32 @@ class CudaEngine final : public Engine {
     set_rows(known_, request, received, outputs.zero_padding, args);
   }
 
-  /// As many as are wanted, if they fit.
-  int latency_blocks(int wanted, const Footprint& footprint, bool on_own_gpu) {
+  /// Blocks of a launch: as many as are given, if they fit, and those that carry what comes from other nodes.
+  struct Blocks {
+    int blocks;
+    int carriers;
+  };
+  /// all: those that fit beside what others have. block_limit leaves room for other kernels than these.
+  Blocks blocks_of(int wanted, int most, int all) const noexcept {
+    const bool few =
+        all < 2 * kFerryBlocks;  // Of a GPU to itself only those are so few that play one.
+    // Where there is no room for both, what comes is carried by the ferry's own kernel alone.
+    const bool carry = relay_ != nullptr && !(few && resources_.sharers > 1);
+    const int carriers = carry ? kFerryBlocks : 0;
+    if (!few) most = std::min(most, all - carriers);
+    return {std::clamp(std::min(wanted, most), 1, kBlocksMax), carriers};
+  }
+
+  Blocks latency_blocks(int wanted, const Footprint& footprint, bool on_own_gpu) {
     const int per_processor = blocks_per_processor(footprint, on_own_gpu);
-    int most = resources_.processors * per_processor;
+    int all = resources_.processors * per_processor;
     // Ranks that share the GPU leave as much as each of them takes: whatever a rank queues between its
     // calls must run while the others wait for it. By whole multiprocessors: blocks of some kernels need one each,
     // and those of others may lie on as many as there are blocks.
     if (resources_.sharers > 1) {
-      most = std::min(most, resources_.processors / (resources_.sharers + 1));
+      all = std::min(all, resources_.processors / (resources_.sharers + 1));
     }
+    int most = all;
     // What comes from other nodes is carried by kernels, which need multiprocessors of their own, also beside two launches: of
     // blocks that take half a multiprocessor, or a whole one. Their stream is the first to get what is free.
     if (relay_ != nullptr) {
@@ -302,7 +318,7 @@ class CudaEngine final : public Engine {
       most = std::min(most, left * std::min(per_processor, 2) / 2);
     }
     if (config_.options.block_limit > 0) most = std::min(most, config_.options.block_limit);
-    return std::clamp(std::min(wanted, most), 1, kBlocksMax);
+    return blocks_of(wanted, most, all);
   }
 
   /// Multiprocessors, one block on each, that move rows as fast as the links of an H200 do (docs/cuda-engine.md): also rows that
@@ -310,14 +326,15 @@ class CudaEngine final : public Engine {
   static constexpr int kThroughputBlocks = 24;
   static constexpr int kPullingBlocks = 12;
 
-  int throughput_blocks(bool pulls_only) const noexcept {
+  Blocks throughput_blocks(bool pulls_only) const noexcept {
     int blocks = config_.options.block_limit;
     if (blocks <= 0) blocks = pulls_only ? kPullingBlocks : kThroughputBlocks;
     const int shares = resources_.sharers > 1 ? resources_.sharers + 1 : 1;
-    int most = resources_.processors / shares;
+    const int all = resources_.processors / shares;
+    int most = all;
     // As in latency mode, for what comes from other nodes.
     if (relay_ != nullptr) most = std::min(most, resources_.processors - resources_.processors / 8);
-    return std::clamp(std::min(blocks, most), 1, kBlocksMax);
+    return blocks_of(blocks, most, all);
   }
 
   /// Blocks of a kernel that fit on one multiprocessor at once; 0 on error. Asking CUDA takes 0.5 us: once.
@@ -335,6 +352,12 @@ class CudaEngine final : public Engine {
   }
 
   template <typename Args>
+  static void set_blocks(Blocks blocks, Args& args, Launch& launch) noexcept {
+    launch.blocks = blocks.blocks;
+    launch.carriers = args.geometry.carriers = blocks.carriers;
+  }
+
+  template <typename Args>
   int launch_throughput(Args& args, const InPlace& own, std::uint64_t number, Launch& launch) {
     Desk desk = resources_.desks[place_of(number)];
     // Where it was measured: through the ring, of rows without scales.
@@ -345,7 +368,7 @@ class CudaEngine final : public Engine {
       pulls_only = pulls_only && latest_layout_ == Layout::rank_major &&
                    args.codec == DType::bf16 && args.row_weights == nullptr;
     }
-    launch.blocks = throughput_blocks(pulls_only);
+    set_blocks(throughput_blocks(pulls_only), args, launch);
     desk.own = own;
     constexpr int kKind = std::is_same_v<Args, DispatchArgs> ? 0 : 1;
     desk.done += kKind * Desk::kHalves;
@@ -381,7 +404,7 @@ class CudaEngine final : public Engine {
     } else if constexpr (std::is_same_v<Args, DispatchArgs>) {
       args.numbers = numbers_rows_at_once(args);
       const Footprint chosen = choose_dispatch(args);
-      launch.blocks = latency_blocks(cut.blocks, chosen, guard.status().ok());
+      set_blocks(latency_blocks(cut.blocks, chosen, guard.status().ok()), args, launch);
       launched = cuda_status(static_cast<cudaError_t>(launch_dispatch(args, chosen, launch)),
                              "launching dispatch");
       if (launched.ok()) {
@@ -390,7 +413,7 @@ class CudaEngine final : public Engine {
       }
     } else {
       const Footprint chosen = choose_combine(args);
-      launch.blocks = latency_blocks(cut.blocks, chosen, guard.status().ok());
+      set_blocks(latency_blocks(cut.blocks, chosen, guard.status().ok()), args, launch);
       launched = cuda_status(static_cast<cudaError_t>(launch_combine(args, chosen, launch)),
                              "launching combine");
     }

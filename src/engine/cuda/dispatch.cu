@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
+#include "engine/cuda/carriers.cuh"
 #include "engine/cuda/dispatch_keep.cuh"
 #include "engine/cuda/dispatch_mend.cuh"
 #include "engine/cuda/dispatch_padding.cuh"
@@ -168,6 +169,11 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(kAlone))
   const int warp = static_cast<int>(threadIdx.x / 32);
   const bool sends = kCommon || a.halves.send;
   const bool receives = kCommon || a.halves.receive;
+  if constexpr (kNodes) {
+    if (carries(g)) {
+      return carry_meanwhile<registers_of(kAlone)>(&g, Kind::dispatch, receives, shared_memory);
+    }
+  }
   const bool cached = !kCommon && a.cached;
   const bool rows = kCommon || a.rows;
   Recorder<kRecords> recorder(g.recording);
@@ -189,7 +195,7 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(kAlone))
   const int records = (a.tokens * g.ranks + kBlockWarps - 1) / kBlockWarps;
   const int describers =
       max(kDescribersLeast, min(records, max(kDescribers, 1 + a.tokens / kBlockWarps)));
-  const Crew early(1 + (places + kHeraldPlaces - 1) / kHeraldPlaces, 1 + max(describers, 1));
+  const Crew early(g, 1 + (places + kHeraldPlaces - 1) / kHeraldPlaces, 1 + max(describers, 1));
   auto* const bases = reinterpret_cast<std::int32_t*>(shared_memory);
   // Pieces are numbered so that neighbours are on different multiprocessors.
   const int units = static_cast<int>(a.units_divisor.divisor);
@@ -350,6 +356,7 @@ __global__ void __launch_bounds__(kBlockThreads, blocks_together(kAlone))
       close(g, Kind::dispatch, Halves{sends, receives}, shared.note.block, lane);
   }
   recorder.finish(crew.role());
+  if constexpr (kNodes) count_worked(g, Kind::dispatch, receives);
 }
 
 /// Common calls have kernels of their own, from which all that is rare is left out. Where there are other nodes: of few tokens.
@@ -431,6 +438,7 @@ Kernel kernel_for(const DispatchArgs& a) {
 
 /// Shared memory comes in steps, so that few launches differ in it.
 constexpr int kSharedStep = 4096;
+static_assert(kCarrierBytes <= kSharedStep);
 constexpr int kSharedMost = kNoteBytes + kTokensMax * 2 + kSharedStep;
 
 int shared_bytes(const DispatchArgs& a) {

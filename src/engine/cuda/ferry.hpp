@@ -6,14 +6,12 @@
 
 #include "engine/cuda/kernels.hpp"
 
-/// From where the network brings it (FarLanes) into the lanes of GPUs of this node: by a kernel that goes on looking
-/// for more, as progress threads do, since to launch one takes longer than what it does.
+/// From where the network brings it (FarLanes) into the lanes of GPUs of this node: by blocks that go on looking for more, as
+/// progress threads do, since to launch one takes longer than what it does: some of every operation that receives (carriers.cuh),
+/// and a kernel of its own for what comes otherwise (ferry.cu).
 namespace sluice::engine::cuda {
 
-/// Each has a ring of items in host memory. More than a few are not needed to bring what a PCIe link can, and they take
-/// multiprocessors away.
-inline constexpr int kFerryBlocks = 4;
-inline constexpr std::uint32_t kFerryRing = 2048;  // Items.
+inline constexpr std::uint32_t kFerryRing = 2048;  // Items of each ring.
 /// Of an item, at most: what the lanes of a warp ask for at once.
 inline constexpr std::uint32_t kFerryPackets = 256;
 
@@ -81,12 +79,13 @@ inline constexpr std::size_t kFerryHostBytes = kFerryItemsBytes + kFerryLines * 
 
 /// Device memory, zero in the beginning.
 struct FerryState {
-  std::uint64_t carried[kFerryBlocks];  // Items of each ring, by launches that have ended.
-  std::uint64_t closing;                // Number of the launch that ends.
+  /// By ring: how many of its items have been carried by those who have had it, and in the lowest bit whether a block has it now.
+  std::uint64_t rings[kFerryBlocks];
+  std::uint64_t closing;  // Number of the launch of the ferry's own kernel that ends.
   std::uint32_t ended_blocks;
 };
 
-/// One launch.
+/// What whoever carries must know.
 struct FerryArgs {
   // As this rank's GPU sees them: its host memory, and that of rows (FarLanes).
   std::byte* host = nullptr;
@@ -111,11 +110,10 @@ struct FerryArgs {
   const FerryItem* items = nullptr;  // [kFerryBlocks][kFerryRing], in host memory.
   FerryState* state = nullptr;
   std::byte* counts = nullptr;  // Lines in host memory: see kFerryLines.
-  std::uint64_t number = 0;     // Of the launch, from 1.
 };
 
-/// Both return a cudaError_t.
-int launch_ferry(const FerryArgs& args, void* stream);
+/// Both return a cudaError_t. number: of the launch, from 1.
+int launch_ferry(const FerryArgs& args, std::uint64_t number, void* stream);
 int load_ferry_kernel();
 
 }  // namespace sluice::engine::cuda

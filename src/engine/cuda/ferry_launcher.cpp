@@ -31,10 +31,9 @@ FerryPort::~FerryPort() {
 
 Ferry::Ferry(const FerryPort& port)
     : gpu_(port.device), port_(port), launches_(port.device, [&port](std::uint64_t number) {
-        FerryArgs args = port.args;
-        args.number = number;
-        return memory::cuda_status(static_cast<cudaError_t>(launch_ferry(args, port.stream)),
-                                   "launching a ferry");
+        return memory::cuda_status(
+            static_cast<cudaError_t>(launch_ferry(port.args, number, port.stream)),
+            "launching a ferry");
       }) {}
 
 void Ferry::carry_pieces(std::size_t from, std::size_t to, std::size_t bytes, std::uint16_t ranks,
@@ -122,7 +121,7 @@ std::uint64_t& Ferry::line(int number) const noexcept {
 void Ferry::expect(bool more) {
   if (more == expects_) return;
   expects_ = due_ = more;
-  // Pairs with the load in expects(). Where that sees an old one, the launch ends early, or late.
+  // Pairs with the load in Launched::expects(). Where that sees an old one, the launch ends early, or late.
   HostAccess::store_relaxed(line(kFerryExpectsLine), std::uint64_t{more});
 }
 
@@ -130,7 +129,7 @@ void Ferry::expect(bool more) {
 bool Ferry::count() {
   std::uint64_t carried = pushed_;
   for (std::uint64_t ring = 0; ring < kBlocks; ++ring) {
-    // Pairs with the store of ferry_kernel.
+    // Pairs with the store in carry_ring().
     done_[ring] = HostAccess::load_acquire(line(static_cast<int>(ring)));
     carried = std::min(carried, done_[ring] * kBlocks + ring);
   }

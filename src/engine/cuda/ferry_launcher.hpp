@@ -22,7 +22,7 @@ namespace sluice::engine::cuda {
 /// What the progress thread of a rank needs on its GPU. It may need it for longer than the engine does.
 struct FerryPort {
   int device = 0;
-  FerryArgs args;             // But for what changes from launch to launch.
+  FerryArgs args;
   void* stream = nullptr;     // Its own: cudaStream_t.
   std::byte* host = nullptr;  // This rank's host memory.
   std::size_t rings = 0;      // Offset of the items there; behind them, of the counts.
@@ -32,8 +32,9 @@ struct FerryPort {
   std::shared_ptr<std::vector<memory::DeviceMemory>> windows;
   std::shared_ptr<memory::DevicePool> pool;
   std::shared_ptr<void> state;
-  std::shared_ptr<void> board;   // A Board: whom the kernels have given up.
-  std::shared_ptr<void> memory;  // `host`, pinned.
+  std::shared_ptr<void> args_of_operations;  // A copy of `args`, in GPU memory.
+  std::shared_ptr<void> board;               // A Board: whom the kernels have given up.
+  std::shared_ptr<void> memory;              // `host`, pinned.
 
   FerryPort() = default;
   ~FerryPort();

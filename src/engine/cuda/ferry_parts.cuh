@@ -6,8 +6,13 @@
 /// What all that a ferry carries has in common.
 namespace sluice::engine::cuda {
 
-inline constexpr int kFerryThreads = 256;
-inline constexpr int kFerryWarps = kFerryThreads / 32;
+/// A block that carries: how many threads it has, and how many packets each of them has on the way at once (four registers each).
+template <int kThreadsOfBlock, int kPacketsEach>
+struct FerryShape {
+  static constexpr int kThreads = kThreadsOfBlock;
+  static constexpr int kWarps = kThreads / 32;
+  static constexpr int kEach = kPacketsEach;
+};
 
 /// The warps of a block that carry one item together: all of them, if there is no other. (One warp asks for a row in several
 /// parts, one after the other.)
@@ -15,8 +20,8 @@ struct FerryTeam {
   int size;
   int member;
 
-  __device__ __forceinline__ FerryTeam(int items, int warp)
-      : size(items < kFerryWarps ? kFerryWarps / items : 1), member(warp % size) {}
+  __device__ __forceinline__ FerryTeam(int warps, int items, int warp)
+      : size(items < warps ? warps / items : 1), member(warp % size) {}
   __device__ __forceinline__ bool leads() const { return member == 0; }
 };
 

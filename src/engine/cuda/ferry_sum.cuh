@@ -10,6 +10,7 @@ namespace sluice::engine::cuda {
 /// What ranks of this node have answered of one token of a home: their sum, in the order of their places, rounded as it
 /// travels; the routes that are in it; and, if they come, weights of routes. All of it was there before the item, and is read at
 /// home when it has been counted.
+template <typename Shape>
 class FerrySum {
  public:
   /// Finds out whose answers count.
@@ -76,7 +77,7 @@ class FerrySum {
   /// This warp's part of the row: pieces of two steps, where they are short, of two ranks at a time.
   template <int kBytes>
   __device__ __forceinline__ void store_row(DType dtype, FerryTeam team, int lane) const {
-    constexpr int kRowsAtOnce = 2;
+    constexpr int kRowsAtOnce = Shape::kEach / 4;
     using Packets = Elements<kBytes, kBytes == 2 ? 2 : 1>;
     constexpr int kSpan = Packets::kElements / kStepElements;
     const std::uint32_t slot =

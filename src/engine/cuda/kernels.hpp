@@ -13,6 +13,12 @@
 /// What host and device of the CUDA engine share: arguments of the kernels, and their launches.
 namespace sluice::engine::cuda {
 
+struct FerryArgs;
+
+/// Blocks that carry what comes from other nodes at the same time (ferry.hpp). Each has a ring of items in host memory. More than a
+/// few are not needed to bring what a PCIe link can, and they take multiprocessors away.
+inline constexpr int kFerryBlocks = 4;
+
 /// Ranks that one communicator of this engine may have.
 inline constexpr int kPeersMax = 16;
 inline constexpr int kLocalBits = 12;
@@ -127,6 +133,10 @@ struct State {
   Totals totals[protocol::kKinds];
   /// By bank: of the combine whose report is ready.
   std::int64_t lost_routes[kBanksMax];
+  /// Of each kind, launches that only send, and others: blocks that have done their part, and what carriers know of those of all
+  /// launches before (carriers.cuh).
+  std::uint64_t worked[protocol::kKinds][2];
+  std::uint64_t worked_before[protocol::kKinds][2][kFerryBlocks];
   /// Written by the host once, where there are nodes of several ranks.
   NodeTable nodes;
   /// Written by the host once, with several nodes. By rank of another node: to what offsets of rows are added, as those of
@@ -230,6 +240,9 @@ struct Geometry {
   std::byte* published = nullptr;     // PublishedWords. Null on one node.
   std::uint32_t near = 0;             // Ranks of this node.
   std::uint8_t rail[kPeersMax] = {};  // By rank: the rail peer on its node.
+  const FerryArgs* ferry = nullptr;   // In GPU memory.
+  int carriers =
+      0;  // Of a launch: its last blocks, which carry what comes from there (carriers.cuh).
 };
 
 /// Routing of one operation between its halves.
@@ -350,9 +363,13 @@ struct RowCounts {
   std::uint64_t epoch = 0;
 };
 
+/// Dynamic shared memory that carriers use, where there are any.
+inline constexpr std::size_t kCarrierBytes = 2048;
+
 /// How a launch is shaped.
 struct Launch {
   int blocks = 0;
+  int carriers = 0;     // Besides: Geometry::carriers.
   bool overlap = true;  // programmatic dependent launch
   void* stream = nullptr;
   RowCounts row_counts;  // dispatch

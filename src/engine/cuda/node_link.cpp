@@ -134,7 +134,11 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
   auto* const rings = args.host + port.rings;
   args.items = reinterpret_cast<const FerryItem*>(rings);
   args.counts = rings + kFerryItemsBytes;
-  return {};
+  port.args_of_operations = resources.pool->take(sizeof(FerryArgs));
+  if (port.args_of_operations == nullptr) {
+    return {StatusCode::out_of_memory, "no GPU memory for what carries"};
+  }
+  return resources.pool->write(port.args_of_operations.get(), &args, sizeof(FerryArgs));
 }
 
 /// What kernels in throughput mode know of other nodes.
@@ -184,6 +188,7 @@ Status fill_geometry(const EngineConfig& config, const FerryPort& port,
     g.board->falls_with[peer] = falls;
   }
   g.published = host;
+  g.ferry = static_cast<const FerryArgs*>(port.args_of_operations.get());
   for (Desk& desk : resources.desks) fill_desk(config, port, patience, desk);
   return resources.pool->write(&static_cast<State*>(resources.state.get())->row_lanes, row_lanes,
                                sizeof(row_lanes));

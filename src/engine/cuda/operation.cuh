@@ -12,6 +12,11 @@
 /// What every operation begins and ends with.
 namespace sluice::engine::cuda {
 
+/// Blocks of a launch but for those that carry (carriers.cuh): the first ones.
+__device__ __forceinline__ int worker_blocks(const Geometry& g) {
+  return static_cast<int>(gridDim.x) - g.carriers;
+}
+
 /// What a block knows before it does anything.
 struct Block {
   Progress sent;
@@ -108,7 +113,7 @@ __device__ __forceinline__ void publish(const Geometry& g, protocol::CellKind ki
   store_relaxed(
       reinterpret_cast<std::uint64_t*>(
           g.published + PublishedWords::at(static_cast<int>(kind), static_cast<int>(blockIdx.x))),
-      PublishedWords::word(epoch, gridDim.x));
+      PublishedWords::word(epoch, static_cast<std::uint32_t>(worker_blocks(g))));
 }
 
 /// Notes for the next launch that this one has ended, by one warp of every block once it knows
@@ -122,9 +127,9 @@ __device__ __forceinline__ void close(const Geometry& g, protocol::Kind kind, Ha
     const std::uint32_t bank = progress.bank + 1;
     return Progress{progress.epoch + 1, bank == banks ? 0 : bank};
   };
+  const int blocks = worker_blocks(g);
 #pragma unroll 1
-  for (int at = static_cast<int>(blockIdx.x + gridDim.x * lane); at < kBlocksMax;
-       at += static_cast<int>(gridDim.x) * 32) {
+  for (int at = static_cast<int>(blockIdx.x) + blocks * lane; at < kBlocksMax; at += blocks * 32) {
     if (mutant(KernelMutant::epoch_of_own_block) && at != static_cast<int>(blockIdx.x)) continue;
     if (halves.send) g.state->sent[k][at] = next(block.sent);
     if (halves.receive) g.state->received[k][at] = next(block.received);
@@ -136,6 +141,11 @@ __device__ __forceinline__ void close(const Geometry& g, protocol::Kind kind, Ha
 /// so that the next operation's blocks have the others.
 constexpr int blocks_together(bool few_tokens) {
   return few_tokens ? 1 : 2;
+}
+
+constexpr int registers_of(bool few_tokens) {
+  constexpr int kOfMultiprocessor = 64 << 10;
+  return kOfMultiprocessor / kBlockThreads / blocks_together(few_tokens);
 }
 
 /// From this many blocks on, some have no pieces: heralds and keepers, who do what is needed once.
@@ -158,8 +168,8 @@ struct Crew {
 
   Crew() = default;
   /// Work for so many heralds and keepers. There is one herald at least.
-  __device__ __forceinline__ Crew(int for_heralds, int for_keepers) {
-    const int blocks = static_cast<int>(gridDim.x);
+  __device__ __forceinline__ Crew(const Geometry& g, int for_heralds, int for_keepers) {
+    const int blocks = worker_blocks(g);
     block = blocks - 1 - static_cast<int>(blockIdx.x);
     const bool apart = blocks >= kApartBlocks;
     const int most = max(blocks / kApartBlocks, 1);
@@ -297,7 +307,7 @@ template <typename... Args>
 int launch_kernel(void (*kernel)(Args...), const Launch& launch, std::size_t shared,
                   const std::type_identity_t<std::remove_cvref_t<Args>>&... args) {
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(launch.blocks));
+  config.gridDim = dim3(static_cast<unsigned>(launch.blocks + launch.carriers));
   config.blockDim = dim3(kBlockThreads);
   config.dynamicSmemBytes = shared;
   config.stream = static_cast<cudaStream_t>(launch.stream);

@@ -15,8 +15,8 @@ struct Seat {
   int warp;  // of the block
   int place;
   int warps;
-  static __device__ __forceinline__ Seat own() {
-    const auto blocks = static_cast<int>(gridDim.x);
+  static __device__ __forceinline__ Seat own(const Geometry& g) {
+    const int blocks = worker_blocks(g);
     const int warp = static_cast<int>(threadIdx.x / 32);
     return {static_cast<int>(threadIdx.x % 32), warp, warp * blocks + static_cast<int>(blockIdx.x),
             blocks * kBlockWarps};
@@ -31,7 +31,7 @@ class Part {
 
   __device__ __forceinline__ Part(const Geometry& g, protocol::Kind kind, Halves half,
                                   std::uint64_t timeout_ns, Block& block)
-      : seat(Seat::own()), recorder(g.recording), g_(g), kind_(kind), half_(half), block_(block) {
+      : seat(Seat::own(g)), recorder(g.recording), g_(g), kind_(kind), half_(half), block_(block) {
     if (seat.warp == kOpenWarp) open(g, kind, half.send, timeout_ns, seat.lane, block);
   }
   __device__ __forceinline__ void meet() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
+#include "engine/cuda/carriers.cuh"
 #include "engine/cuda/throughput_combine_receive.cuh"
 #include "engine/cuda/throughput_end.cuh"
 
@@ -37,10 +38,12 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   __shared__ Block block;
   __shared__ PairRing ring;
   const Geometry& g = a.geometry;
+  if (carries(g))
+    return carry_meanwhile<128>(&g, protocol::Kind::combine, a.halves.receive, throughput_memory);
   const int lane = static_cast<int>(threadIdx.x % 32);
   CombineNotes& notes = *desk.combine_notes;
   // Before this warp asks for anything: a fence waits for that, too.
-  const bool announces = a.halves.send && Seat::own().place == 0;
+  const bool announces = a.halves.send && Seat::own(g).place == 0;
   if (announces) fence_system();
   const HandleArrays handle{const_cast<std::byte*>(a.handle), &a.handle_layout};
   const Call call(a, desk);
@@ -112,6 +115,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         if (lane_of_last == 0) notes = CombineNotes{};
       });
   part.close_half();
+  count_worked(g, protocol::Kind::combine, a.halves.receive);
 }
 
 using Kernel = void (*)(Parameter<CombineArgs>, Parameter<Desk>);
@@ -162,11 +166,13 @@ int launch_throughput_combine(CombineArgs& a, const Desk& desk, const Launch& la
   const Desk::Half half = a.halves.receive ? Desk::kReceive : Desk::kSend;
   of_halves.combine_notes += half;
   of_halves.done += half;
-  return launch_kernel(kernel_for(a), own, static_cast<std::size_t>(desk.ring_bytes), a, of_halves);
+  const std::size_t shared = std::max(static_cast<std::size_t>(desk.ring_bytes), kCarrierBytes);
+  return launch_kernel(kernel_for(a), own, shared, a, of_halves);
 }
 
 int load_throughput_combine_kernels() {
   int error = cudaSuccess;
+  const int shared = std::max(throughput_ring_bytes(), static_cast<int>(kCarrierBytes));
   for (const DType codec : {DType::bf16, DType::f32}) {
     for (const DType dtype : {DType::bf16, DType::f32}) {
       for (int bits = 0; bits < 8; ++bits) {
@@ -177,7 +183,7 @@ int load_throughput_combine_kernels() {
         args.aligned = (bits & 2) != 0;
         args.weights_given = (bits & 4) != 0;
         args.handle = reinterpret_cast<const std::byte*>(&args);  // Any.
-        if (error == cudaSuccess) error = load_kernel(kernel_for(args), throughput_ring_bytes());
+        if (error == cudaSuccess) error = load_kernel(kernel_for(args), shared);
       }
     }
   }

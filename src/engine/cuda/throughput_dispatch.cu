@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 
+#include "engine/cuda/carriers.cuh"
 #include "engine/cuda/throughput_dispatch_receive.cuh"
 #include "engine/cuda/throughput_end.cuh"
 #include "engine/cuda/throughput_stage.cuh"
@@ -23,6 +24,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   __shared__ Shared shared;
   __shared__ Ring ring;
   const Geometry& g = a.geometry;
+  if (carries(g))
+    return carry_meanwhile<128>(&g, protocol::Kind::dispatch, a.halves.receive, throughput_memory);
   const Block& block = shared.note.block;
   DispatchNotes& notes = *desk.dispatch_notes;
   unsigned share = 0;  // Of the first thread. On its way while the block opens.
@@ -63,13 +66,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     const HandleArrays handle{a.handle, &a.handle_layout};
 #pragma unroll 1
     for (int at = static_cast<int>(blockIdx.x) * kBlockThreads + static_cast<int>(threadIdx.x);
-         at < a.tokens * g.top_k; at += static_cast<int>(gridDim.x) * kBlockThreads) {
+         at < a.tokens * g.top_k; at += worker_blocks(g) * kBlockThreads) {
       handle.topk_ids()[at] = desk.ids[at];
       handle.topk_weights()[at] = desk.weights[at];
     }
 #pragma unroll 1
     for (int at = static_cast<int>(blockIdx.x) * kBlockThreads + static_cast<int>(threadIdx.x);
-         at < a.tokens * g.ranks; at += static_cast<int>(gridDim.x) * kBlockThreads) {
+         at < a.tokens * g.ranks; at += worker_blocks(g) * kBlockThreads) {
       if (mutant(KernelMutant::numbers_not_kept)) break;
       handle.record_numbers()[at] = desk.record_numbers[at];
     }
@@ -86,7 +89,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   bool stages = a.halves.send && stager.open(stages_first);
   // A block that is alone stages before it waits for anybody's cell: others wait for its rows. So does, with other nodes, the one
   // that will wait for cells: these come from there when all rows are staged, also those that its warps may have taken.
-  const bool alone = stages && (gridDim.x == 1 || (numbers && g.published != nullptr));
+  const bool alone = stages && (worker_blocks(g) == 1 || (numbers && g.published != nullptr));
 #pragma unroll 1
   for (bool pulls = !alone;; pulls = true) {
     if (pulls && a.halves.receive && numbers) {
@@ -130,6 +133,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
         if (lane_of_last == 0) notes = DispatchNotes{};
       });
   part.close_half();
+  count_worked(g, protocol::Kind::dispatch, a.halves.receive);
 }
 
 using Kernel = void (*)(Parameter<DispatchArgs>, Parameter<Desk>, Parameter<RowCounts>);
@@ -172,7 +176,8 @@ int launch_throughput_dispatch(const DispatchArgs& args, const Desk& desk, const
   const Desk::Half half = args.halves.receive ? Desk::kReceive : Desk::kSend;
   of_halves.dispatch_notes += half;
   of_halves.done += half;
-  const std::size_t shared = std::max(slice_bytes(args), static_cast<std::size_t>(desk.ring_bytes));
+  const std::size_t shared =
+      std::max({slice_bytes(args), static_cast<std::size_t>(desk.ring_bytes), kCarrierBytes});
   return launch_kernel(kernel_for(args), own, shared, args, of_halves, launch.row_counts);
 }
 
@@ -189,7 +194,8 @@ int throughput_ring_bytes() {
 }
 
 int load_throughput_dispatch_kernels() {
-  const int shared = std::max(Slice::bytes(kMaxExperts, kPeersMax), throughput_ring_bytes());
+  const int shared = std::max({Slice::bytes(kMaxExperts, kPeersMax), throughput_ring_bytes(),
+                               static_cast<int>(kCarrierBytes)});
   for (const CodecKind kind : {CodecKind::bf16, CodecKind::f16, CodecKind::f32, CodecKind::fp8}) {
     for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3}) {
       DispatchArgs args;

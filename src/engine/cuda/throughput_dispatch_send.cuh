@@ -51,8 +51,8 @@ struct Shares {
   int count;
   int tokens;
   int each;
-  __device__ __forceinline__ explicit Shares(int tokens_of_call)
-      : count(max(static_cast<int>(gridDim.x) - 1, 1)),
+  __device__ __forceinline__ Shares(const Geometry& g, int tokens_of_call)
+      : count(max(worker_blocks(g) - 1, 1)),
         tokens(tokens_of_call),
         each((tokens + count - 1) / count) {}
   __device__ __forceinline__ int first(int share) const { return min(share * each, tokens); }
@@ -72,7 +72,7 @@ class Routing {
         terms_(terms),
         tag_(window::tag_of(block.sent.epoch + 1)),
         bank_(static_cast<int>(block.sent.bank)),
-        shares_(a.tokens),
+        shares_(a.geometry, a.tokens),
         slice_(throughput_memory, g_, shares_.each) {}
 
   /// Counts shares and sends their headers, while there are any. next: the first that this block has taken, known to its first

@@ -38,7 +38,7 @@ __device__ __forceinline__ bool tell_once_read(const Geometry& g, protocol::Kind
   if (mutant(KernelMutant::read_by_the_first) && blocks == 0) {
     tell_read(g, kind, epoch, block.suspects, lane);
   }
-  if (blocks + 1 != gridDim.x) return false;
+  if (static_cast<int>(blocks) + 1 != worker_blocks(g)) return false;
   bool mends = before + count >= read_word::kMends;
   std::uint32_t verdict = read_word::kDecided;
   if (__any_sync(~0U, lane < g.ranks && lane != g.rank && is_accused(g, lane))) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void end_part(const Geometry& g, protocol::Kind kind,
     std::uint32_t before = 0;
     if (seat.lane == 0) before = count_up(done);  // Pairs with that of the last block.
     before = __shfl_sync(~0U, before, 0);
-    bool last = before + 1 == gridDim.x;
+    bool last = static_cast<int>(before) + 1 == worker_blocks(g);
     if (last && seat.lane == 0) *done = 0;
     const bool early = mutant(KernelMutant::published_by_the_first);
     if (early) last = before == 0;

@@ -40,7 +40,7 @@ class Batches {
 /// Parts of what a dispatch sends to other nodes, for count_sent().
 __device__ __forceinline__ std::uint32_t parts_of(const DispatchArgs& a, const Desk& desk,
                                                   bool fresh, bool given, const Batches& batches) {
-  const int described = fresh ? Shares(a.tokens).parts() : 1;
+  const int described = fresh ? Shares(a.geometry, a.tokens).parts() : 1;
   return static_cast<std::uint32_t>(described + (stages(a, desk, given) ? batches.count() : 0));
 }
 
