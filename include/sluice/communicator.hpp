@@ -51,7 +51,7 @@ struct CommunicatorOptions {
   /// twice as many, by the call; all blocks of a launch must run at the same time, and one may need a whole
   /// multiprocessor: leave room for kernels of other streams, and across nodes an eighth besides. throughput: the
   /// multiprocessors that move rows, one block on each; 0 for 24, or 12 for plain rows of rank_major that peers read
-  /// where they lie.
+  /// where they lie. Across nodes four more blocks carry what comes from there.
   int block_limit = 0;
   /// Expert to rank, E entries; empty: contiguous, the first E mod R ranks own one expert more.
   /// Local experts of a rank are its experts in ascending order.
