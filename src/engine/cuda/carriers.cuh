@@ -61,7 +61,7 @@ static __device__ __noinline__ void carry_meanwhile(const Geometry* geometry, pr
   using Shape = FerryShape<kBlockThreads, kRegisters >= 128 ? 8 : 4>;
   const Geometry& g = *geometry;
   auto& own = *reinterpret_cast<CarrierMemory*>(memory);
-  const auto* const from = reinterpret_cast<const std::uint32_t*>(g.ferry);
+  const auto* const from = reinterpret_cast<const std::uint32_t*>(g.state->ferry);
   auto* const to = reinterpret_cast<std::uint32_t*>(&own.args);
   for (std::size_t at = threadIdx.x; at < sizeof(FerryArgs) / 4; at += kBlockThreads) {
     to[at] = from[at];

@@ -142,6 +142,8 @@ struct State {
   /// Written by the host once, with several nodes. By rank of another node: to what offsets of rows are added, as those of
   /// all else are to Geometry::lanes; of the own node, the same.
   std::byte* row_lanes[kPeersMax];
+  /// Likewise: what carriers must know, in GPU memory.
+  const FerryArgs* ferry;
 };
 
 /// Where device and host meet: pinned host memory, which costs a kernel dearly and is therefore
@@ -240,9 +242,7 @@ struct Geometry {
   std::byte* published = nullptr;     // PublishedWords. Null on one node.
   std::uint32_t near = 0;             // Ranks of this node.
   std::uint8_t rail[kPeersMax] = {};  // By rank: the rail peer on its node.
-  const FerryArgs* ferry = nullptr;   // In GPU memory.
-  int carriers =
-      0;  // Of a launch: its last blocks, which carry what comes from there (carriers.cuh).
+  int carriers = 0;  // Of a launch: its last blocks, which carry what comes (carriers.cuh).
 };
 
 /// Routing of one operation between its halves.

@@ -188,10 +188,12 @@ Status fill_geometry(const EngineConfig& config, const FerryPort& port,
     g.board->falls_with[peer] = falls;
   }
   g.published = host;
-  g.ferry = static_cast<const FerryArgs*>(port.args_of_operations.get());
   for (Desk& desk : resources.desks) fill_desk(config, port, patience, desk);
-  return resources.pool->write(&static_cast<State*>(resources.state.get())->row_lanes, row_lanes,
-                               sizeof(row_lanes));
+  State& state = *static_cast<State*>(resources.state.get());
+  const Status status = resources.pool->write(&state.row_lanes, row_lanes, sizeof(row_lanes));
+  if (!status.ok()) return status;
+  const void* const ferry = port.args_of_operations.get();
+  return resources.pool->write(&state.ferry, &ferry, sizeof(ferry));
 }
 
 /// Whoever waits for a GPU, as cudaEventSynchronize() does unasked, spins.
