@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <algorithm>
 #include <limits>
 
 #include "engine/cuda/carriers.cuh"
@@ -388,8 +387,8 @@ Choice choose(const CombineArgs& a) {
             kSharedBytes<1>};
   }
   if (has_common_kernel_with_nodes(a)) {
-    return {common_kernel_with_nodes_for(a), kStepElements,
-            std::max(kSharedBytes<1>, static_cast<int>(kCarrierBytes))};
+    static_assert(kSharedBytes<1> >= static_cast<int>(kCarrierBytes));
+    return {common_kernel_with_nodes_for(a), kStepElements, kSharedBytes<1>};
   }
   const bool wide = a.y_dtype == DType::f32;
   Kernel kernel = nullptr;

@@ -285,15 +285,15 @@ class CudaEngine final : public Engine {
     set_rows(known_, request, received, outputs.zero_padding, args);
   }
 
-  /// Blocks of a launch: as many as are given, if they fit, and those that carry what comes from other nodes.
+  /// Blocks of a launch: those that do an operation, and those that carry what comes from other nodes meanwhile.
   struct Blocks {
-    int blocks;
+    int workers;
     int carriers;
   };
-  /// all: those that fit beside what others have. block_limit leaves room for other kernels than these.
+  /// As many workers as are wanted, but no more than `most`; all: blocks that fit beside what others have.
   Blocks blocks_of(int wanted, int most, int all) const noexcept {
-    const bool few =
-        all < 2 * kFerryBlocks;  // Of a GPU to itself only those are so few that play one.
+    // A GPU that a rank has to itself has so few only where it is simulated: they fit there.
+    const bool few = all < 2 * kFerryBlocks;
     // Where there is no room for both, what comes is carried by the ferry's own kernel alone.
     const bool carry = relay_ != nullptr && !(few && resources_.sharers > 1);
     const int carriers = carry ? kFerryBlocks : 0;
@@ -353,8 +353,8 @@ class CudaEngine final : public Engine {
 
   template <typename Args>
   static void set_blocks(Blocks blocks, Args& args, Launch& launch) noexcept {
-    launch.blocks = blocks.blocks;
-    launch.carriers = args.geometry.carriers = blocks.carriers;
+    launch.blocks = blocks.workers + blocks.carriers;
+    args.geometry.carriers = blocks.carriers;
   }
 
   template <typename Args>

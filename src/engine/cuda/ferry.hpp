@@ -7,7 +7,7 @@
 #include "engine/cuda/kernels.hpp"
 
 /// From where the network brings it (FarLanes) into the lanes of GPUs of this node: by blocks that go on looking for more, as
-/// progress threads do, since to launch one takes longer than what it does: some of every operation that receives (carriers.cuh),
+/// progress threads do, since to launch one takes longer than what it does: some of every operation (carriers.cuh),
 /// and a kernel of its own for what comes otherwise (ferry.cu).
 namespace sluice::engine::cuda {
 

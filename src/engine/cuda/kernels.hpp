@@ -369,7 +369,6 @@ inline constexpr std::size_t kCarrierBytes = 2048;
 /// How a launch is shaped.
 struct Launch {
   int blocks = 0;
-  int carriers = 0;     // Besides: Geometry::carriers.
   bool overlap = true;  // programmatic dependent launch
   void* stream = nullptr;
   RowCounts row_counts;  // dispatch

@@ -307,7 +307,7 @@ template <typename... Args>
 int launch_kernel(void (*kernel)(Args...), const Launch& launch, std::size_t shared,
                   const std::type_identity_t<std::remove_cvref_t<Args>>&... args) {
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(launch.blocks + launch.carriers));
+  config.gridDim = dim3(static_cast<unsigned>(launch.blocks));
   config.blockDim = dim3(kBlockThreads);
   config.dynamicSmemBytes = shared;
   config.stream = static_cast<cudaStream_t>(launch.stream);
