@@ -22,6 +22,8 @@ constexpr std::array<VariableFacts, kCount> kVariables{{
     {Variable::network_rails, "SLUICE_NETWORK_RAILS", "endpoints of a rank, 1 (default) to 8"},
     {Variable::network_address, "SLUICE_NETWORK_ADDRESS",
      "host name or address of the interface to other nodes"},
+    {Variable::network_nics, "SLUICE_NETWORK_NICS",
+     "network cards that rails may be of, as mlx5_0,mlx5_1; default: all, on TCP one"},
     {Variable::network_receiver, "SLUICE_NETWORK_RECEIVER",
      "whether a thread of its own receives: yes or no; default: on TCP, with 3 processors a rank"},
     {Variable::network_bundle, "SLUICE_NETWORK_BUNDLE",

@@ -21,6 +21,7 @@ enum class Variable : std::uint8_t {
   network_signals,
   network_rails,
   network_address,
+  network_nics,
   network_receiver,
   network_bundle,
   network_chunk,

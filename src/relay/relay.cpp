@@ -122,7 +122,8 @@ Result<window::RelayLayout> usual_layout(const window::WindowLayout& window,
 }
 
 Result<Opening> open(Group& group, const window::WindowLayout& window, std::size_t row_bytes,
-                     std::size_t message_bytes, bool device_memory, base::Deadline deadline) {
+                     std::size_t message_bytes, const std::optional<std::string>& gpu,
+                     base::Deadline deadline) {
   Opening opening;
   auto meeting = group.number(deadline);
   if (!meeting.ok()) return meeting.status();
@@ -130,8 +131,10 @@ Result<Opening> open(Group& group, const window::WindowLayout& window, std::size
   const Result<int> processors = processors_of_rank(group, deadline);
   if (!processors.ok()) return processors.status();
   opening.processors = *processors;
-  purpose.device_memory = device_memory && group.network()->relay.gpu_rows != GpuRows::staged;
+  purpose.device_memory = gpu && group.network()->relay.gpu_rows != GpuRows::staged;
   purpose.processors = *processors;
+  purpose.place = group.nodes().place_of(group.rank());
+  purpose.near = gpu.value_or("");
   auto endpoint = group.network()->open(group.rank(), group.size(), *meeting, purpose);
   Status status = endpoint.status();
   if (status.ok()) {

@@ -12,16 +12,22 @@ namespace sluice::transport {
 
 /// How to open an endpoint of libfabric. Equal on all ranks, but for `address`.
 struct LibfabricSettings {
-  /// Taken in this order, the first that is there. Empty: efa, cxi, verbs;ofi_rxm, tcp, net,
+  /// Taken in this order, the first that is there. Empty: efa-direct, efa, cxi, verbs;ofi_rxm, tcp, net,
   /// tcp;ofi_rxm. ("net" of libfabric 1.17 is "tcp" of later ones.)
   std::vector<std::string> providers;
   /// Not given: the first of immediate, ordered, serial that the provider can do.
   std::optional<SignalMode> signals;
   /// Endpoints of this rank, over which its chunks go in turn. 1 to 8.
   int rails = 1;
-  /// Host name or address of the interface to use. Empty: the first that is neither loopback nor
-  /// link-local, if there is one.
+  /// Host name or address of the interface to use. Empty: on TCP the first that is neither loopback nor
+  /// link-local, if there is one; otherwise whatever `nics` says.
   std::string address;
+  /// The network cards of which this rank's rails are, as libfabric calls their domains (mlx5_0, eth0). Empty: on TCP one, by
+  /// `address`; otherwise all of the provider's. Of those, ranks of a node take the nearest, and different ones (choose_nics()).
+  std::vector<std::string> nics;
+  /// This rank's place on its node, and the PCI address of its GPU ("0000:1b:00.0"; empty: none, or not known).
+  int place = 0;
+  std::string near;
   /// Traits::window. From kWindowMin on.
   int window = 256;
   static constexpr int kWindowMin = 4;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sluice::transport {
 namespace {
@@ -49,6 +50,8 @@ class LibfabricNetwork final : public Network {
     LibfabricSettings settings = settings_;
     settings.device_memory = purpose.device_memory;
     settings.processors = purpose.processors;
+    settings.place = purpose.place;
+    settings.near = purpose.near;
     return open_libfabric(rank, ranks, settings);
   }
 
@@ -98,16 +101,21 @@ Status read_signals(const std::string& text, std::optional<SignalMode>& out) {
   return unusable(Variable::network_signals, text, "immediate, ordered or serial");
 }
 
+// What stands between commas.
+std::vector<std::string> read_list(std::string_view left) {
+  std::vector<std::string> parts;
+  while (!left.empty()) {
+    const std::size_t comma = std::min(left.find(','), left.size());
+    parts.emplace_back(left.substr(0, comma));
+    left.remove_prefix(std::min(comma + 1, left.size()));
+  }
+  return parts;
+}
+
 Result<LibfabricSettings> read_libfabric(const Environment& environment) {
   LibfabricSettings settings;
-  if (environment.has(Variable::network)) {
-    std::string_view left = *environment.get(Variable::network);
-    while (!left.empty()) {
-      const std::size_t comma = std::min(left.find(','), left.size());
-      settings.providers.emplace_back(left.substr(0, comma));
-      left.remove_prefix(std::min(comma + 1, left.size()));
-    }
-  }
+  settings.providers = read_list(environment.get(Variable::network).value_or(""));
+  settings.nics = read_list(environment.get(Variable::network_nics).value_or(""));
   if (const auto& text = environment.get(Variable::network_signals)) {
     if (Status status = read_signals(*text, settings.signals); !status.ok()) return status;
   }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/environment.hpp"
 #include "transport/bundling.hpp"
@@ -40,6 +41,9 @@ struct Purpose {
   bool device_memory = false;
   /// Processors that this rank's threads have, as far as is known.
   int processors = 1;
+  /// This rank's place on its node, and the PCI address of its GPU (empty: none, or not known): which network cards it takes.
+  int place = 0;
+  std::string near = {};
 };
 
 /// Where the ranks of a world get their endpoints.

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -251,7 +252,7 @@ TEST_P(GpuMemoryOnTwoNodes, IsFreedWhileOperationsWait) {
   Terms terms;
   terms.mode = GetParam();
   support::RunOptions options;
-  options.watchdog = seconds(100);
+  options.watchdog = std::min(options.watchdog, std::chrono::milliseconds(seconds(100)));
   const support::RunResult result = support::run_as_processes(
       terms.ranks,
       [&](World& world, Findings& findings) { free_meanwhile(terms, world, findings); }, options);

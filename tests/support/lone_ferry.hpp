@@ -65,9 +65,9 @@ class LoneFerry {
     static_cast<void>(cudaStreamSynchronize(static_cast<cudaStream_t>(port_.stream)));
   }
 
-  /// Until all that was added has been carried; false after a minute.
+  /// Until all that was added has been carried; false after ten seconds.
   bool carry_all() {
-    const auto deadline = base::Deadline::after(std::chrono::seconds(60));
+    const auto deadline = base::Deadline::after(std::chrono::seconds(10));
     while (!ferry_->idle()) {
       if (deadline.expired()) return false;
       if (!ferry_->step()) std::this_thread::yield();

@@ -166,7 +166,7 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
   if (config.nodes.several()) {
     Result<relay::Opening> opening = relay::open(
         *group, layout, std::max(layout.dispatch_row_stride(), layout.combine_row_stride()),
-        /*message_bytes=*/0, /*device_memory=*/false, deadline);
+        /*message_bytes=*/0, /*gpu=*/std::nullopt, deadline);
     if (!opening) return opening.status();
     network = std::move(opening).value();
     window_bytes = network.layouts[static_cast<std::size_t>(config.rank)].bytes();

@@ -9,7 +9,8 @@
 /// they overwrite to be read.)
 ///
 /// Each carries until all other blocks have done their part, which they count (State::worked), and which does not depend on a
-/// carrier's end. The count only grows. How far it was before a launch every carrier knows by a word of its own, which it writes
+/// carrier's end. (What has been found by then is carried first; what there is besides is for others, and left to the ferry's own
+/// kernel, so that this one ends however much comes.) The count only grows. How far it was before a launch every carrier knows by a word of its own, which it writes
 /// for the next launch when it ends. Launches that do the same half, or all, of the same kind of operation follow one another, and
 /// nobody reads that word, or counts, before await_previous(); others, which may run side by side, have other words.
 namespace sluice::engine::cuda {
@@ -43,15 +44,17 @@ class Meanwhile {
   __device__ __forceinline__ Meanwhile(const std::uint64_t* worked, std::uint64_t all)
       : worked_(worked), all_(all) {}
 
-  __device__ __forceinline__ void begin() {}
+  __device__ __forceinline__ bool begin() const { return !over_; }
   __device__ __forceinline__ std::uint64_t word() const { return load_relaxed(worked_); }
   __device__ __forceinline__ bool is_over(std::uint64_t worked, int /*lane*/) const {
-    return __any_sync(~0U, worked >= all_);
+    return __any_sync(~0U, worked >= all_ || mutant(KernelMutant::nobody_carries));
   }
+  __device__ __forceinline__ void found(std::uint64_t worked) { over_ = is_over(worked, 0); }
 
  private:
   const std::uint64_t* worked_;
   std::uint64_t all_;
+  bool over_ = false;
 };
 
 /// All that a block does that carries. kRegisters: what its kernel has for a thread.
@@ -68,10 +71,11 @@ static __device__ __noinline__ void carry_meanwhile(const Geometry* geometry, pr
   }
   __syncthreads();
   await_previous();
-  let_next_start();  // As the others do: it begins when all blocks have said so.
+  let_next_start();  // In latency mode; as the others do: it begins when all blocks have said so.
   const int workers = worker_blocks(g);
   const int ring = static_cast<int>(blockIdx.x) - workers;
   const int k = static_cast<int>(kind);
+  // Written by the launch before, which has ended.
   std::uint64_t* const before = &g.state->worked_before[k][receives][ring];
   const std::uint64_t all = load_relaxed(before) + static_cast<std::uint64_t>(workers);
   Meanwhile stay(&g.state->worked[k][receives], all);

@@ -20,11 +20,13 @@ class Launched {
   __device__ __forceinline__ Launched(const FerryArgs& f, std::uint64_t number)
       : f_(f), number_(number), began_(now_ns()) {}
 
-  __device__ __forceinline__ void begin() {
+  __device__ __forceinline__ bool begin() {
     since_ = now_ns();
     idle_ = kFerryIdleNs;
+    return true;
   }
-  /// The launch that ends.
+  __device__ __forceinline__ void found(std::uint64_t /*closing*/) const {}
+  /// The launch that ends. Pairs with the store in is_over(): a block that sees it late ends later.
   __device__ __forceinline__ std::uint64_t word() const { return load_relaxed(&f_.state->closing); }
   __device__ __forceinline__ bool is_over(std::uint64_t closing, int lane) {
     const std::uint64_t now = now_ns();
@@ -63,6 +65,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 2)
   // By the thread that has counted: the end is told after the counts.
   if (threadIdx.x != Shape::kThreads - 1) return;
   fence_system();
+  // Pairs with those of the other blocks, by the fences: who is last has seen the counts of all.
   if (atomicAdd(&f.state->ended_blocks, 1U) + 1 != gridDim.x) return;
   f.state->ended_blocks = 0;
   fence_system();

@@ -54,7 +54,7 @@ struct alignas(16) FerryItem {
   std::uint64_t low = 0;
   std::uint64_t high = 0;
 
-  /// The number-th item of its ring, counted from 0. Unlike what was there before, and unlike zero.
+  /// The number-th item of its ring, counted from 0. Unlike what was there before, which at first is zero.
   SLUICE_INLINE static constexpr std::uint32_t turn(std::uint64_t number) {
     return static_cast<std::uint32_t>(number / kFerryRing + 1) & 0xffffffU;
   }

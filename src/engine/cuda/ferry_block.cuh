@@ -30,9 +30,9 @@ __device__ __forceinline__ bool take_ring(std::uint64_t* ring, Stay& stay, std::
                                           int lane) {
   stay.begin();
   for (bool looks = false;; looks = true) {
-    const std::uint64_t word = stay.word();  // On its way with the other.
+    const std::uint64_t word = stay.word();  // On its way beside the other.
     bool taken = false;
-    // The first time without a look: mostly it is free.
+    // The first time without a look: mostly it is free. (A look decides nothing: the atomic does.)
     if (lane == 0 && (!looks || (load_relaxed(ring) & 1) == 0)) {
       // Pairs with the store in let_go(), by the fence.
       const auto before =
@@ -60,25 +60,29 @@ __device__ __forceinline__ int await_items(const FerryArgs& f, int ring, std::ui
                                            int looked, Stay& stay, uint4& item, int lane) {
   const FerryItem* const items = f.items + ring * kFerryRing;
   const std::uint64_t own = number + static_cast<std::uint64_t>(lane);
-  stay.begin();
+  if (!stay.begin()) return -1;
   for (;;) {
+    // Before the item, which it would wait for: so both are on their way at once.
+    const std::uint64_t word = stay.word();
     // Pairs with the store in Ferry::push(). (Nothing is kept in the L1, which loads that acquire empty.)
     if (lane < looked) item = load_packet_acquire(&items[own % kFerryRing]);
-    const std::uint64_t word = stay.word();  // On its way with the item.
     const std::uint32_t missing =
         __ballot_sync(~0U, lane >= looked || item.w >> 8 != FerryItem::turn(own));
-    if (missing == 0) return 32;
-    const int count = __ffs(static_cast<int>(missing)) - 1;
-    if (count > 0) return count;
+    const int count = missing == 0 ? 32 : __ffs(static_cast<int>(missing)) - 1;
+    if (count > 0) {
+      stay.found(word);
+      return count;
+    }
     looked = kFerryLooked;
     if (stay.is_over(word, lane)) return -1;
   }
 }
 
 /// Carries what comes through a ring until `stay` is over. By a whole block; `stay` is asked by its first warp:
-///   begin()               a wait begins
+///   begin()               a wait begins, unless the answer is false: whatever there is, is left to others
 ///   word()                something that says whether it is over, asked for beside what is waited for
 ///   is_over(word, lane)   whether it is, where that has not come
+///   found(word)           that has come: the next wait begins when it has been carried
 template <typename Shape, typename Stay>
 __device__ __forceinline__ void carry_ring(const FerryArgs& f, int ring, Stay& stay,
                                            FerryShared& shared) {
@@ -123,14 +127,16 @@ __device__ __forceinline__ void carry_ring(const FerryArgs& f, int ring, Stay& s
       if (team.leads() && first < count) say_item(f, shared.items[first], held, lane);
       __syncthreads();  // What is counted has been said.
     }
-    // What was copied was read: it may be overwritten. By a thread that nobody waits for. Pairs with the load in
-    // Ferry::count().
+    // What was copied was read: it may be overwritten. By a thread of the last warp, for which the others wait no sooner than when
+    // the next items have been found. Pairs with the load in Ferry::count().
     if (threadIdx.x == Shape::kThreads - 1) {
       store_release(reinterpret_cast<std::uint64_t*>(f.counts + ring * int{window::kLineBytes}),
                     number);
     }
   }
-  if (threadIdx.x == Shape::kThreads - 1) let_go(&f.state->rings[ring], number);
+  if (threadIdx.x == Shape::kThreads - 1 && !mutant(KernelMutant::ring_kept)) {
+    let_go(&f.state->rings[ring], number);
+  }
 }
 
 }  // namespace sluice::engine::cuda

@@ -139,7 +139,7 @@ bool Ferry::count() {
 }
 
 bool Ferry::step() {
-  // Before the counts: what a launch that has ended has not carried, nobody will.
+  // Before the counts: what a launch that has ended has not carried, an operation's blocks may, or nobody.
   // Pairs with the store of ferry_kernel.
   const bool ended = HostAccess::load_acquire(line(kFerryEndedLine)) == launched_;
   bool any = count();

@@ -220,7 +220,7 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   std::shared_ptr<relay::Memory> memory;
   Result<relay::Opening> opening =
       relay::open(*group, words, std::max(layout.staged_row_stride(), layout.combine_row_stride()),
-                  message_bytes_max(config, layout), /*device_memory=*/true, deadline);
+                  message_bytes_max(config, layout), resources.pci_address, deadline);
   if (!opening) return opening.status();
 
   port->device = resources.device;

@@ -365,7 +365,7 @@ __device__ __forceinline__ void let_next_start() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// Waits until all kernels before this one have ended. Only parameters may be read earlier.
+/// Waits until all kernels before this one have ended. Only parameters may be read earlier, and what no kernel writes.
 __device__ __forceinline__ void await_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -243,8 +243,9 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   // Which GPU every rank is on: also of other nodes, which may be on this machine.
   std::array<char, 32> name{};
   (void)cudaDeviceGetPCIBusId(name.data(), static_cast<int>(name.size()), resources.device);
-  Result<std::vector<std::string>> places =
-      group.all_gather(fmt::format("{} of {}", name.data(), bootstrap::host_name()), deadline);
+  resources.pci_address = name.data();
+  Result<std::vector<std::string>> places = group.all_gather(
+      fmt::format("{} of {}", resources.pci_address, bootstrap::host_name()), deadline);
   if (!places) return places.status();
   const std::string& place = (*places)[static_cast<std::size_t>(config.rank)];
   resources.sharers = static_cast<int>(std::count(places->begin(), places->end(), place));

@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/deadline.hpp"
@@ -18,6 +19,7 @@ namespace sluice::engine::cuda {
 /// What belongs to one communicator on its GPU.
 struct Resources {
   int device = 0;
+  std::string pci_address;      // Of the device; empty: not known.
   CUcontext context = nullptr;  // of the device
   int processors = 0;
   int sharers = 1;       // Ranks on this GPU.

@@ -19,7 +19,9 @@ int launch_row_counts(const DispatchArgs& args, const Launch& launch) {
   Launch own = launch;
   own.blocks = 1;
   own.overlap = false;
-  return launch_kernel(row_counts_kernel, own, 0, args, launch.row_counts);
+  DispatchArgs alone = args;
+  alone.geometry.carriers = 0;
+  return launch_kernel(row_counts_kernel, own, 0, alone, launch.row_counts);
 }
 
 int load_row_counts_kernel() {

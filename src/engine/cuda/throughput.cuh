@@ -192,7 +192,7 @@ __device__ __forceinline__ bool is_accused(const Geometry& g, int peer) {
 __device__ __forceinline__ void await_flushed(const Geometry& g, const Desk& desk,
                                               const Block& block, std::uint64_t timeout_ns) {
   if (g.published == nullptr || (block.suspects & ~g.near) == 0) return;
-  // Pairs with LaneTraffic::tell_flushed().
+  // Pairs with LaneReceipts::tell_flushed().
   const auto* const at = reinterpret_cast<const std::uint64_t*>(
       in_at(g, g.rank, g.layout.told(protocol::Kind::dispatch)));
   const auto banks = static_cast<std::uint64_t>(g.layout.shape().banks);

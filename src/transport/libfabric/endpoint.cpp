@@ -2,6 +2,7 @@
 #include "transport/libfabric/endpoint.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -36,14 +37,9 @@ bool takes_pieces(const fi_info& info) noexcept {
   return name == "net" || name == "tcp";
 }
 
-bool moved_by_processor(const fi_info& info) noexcept {
-  return std::string_view(info.fabric_attr->prov_name).starts_with("tcp") ||
-         std::string_view(info.fabric_attr->prov_name) == "net";
-}
-
 bool receives_apart(const fi_info& info, const LibfabricSettings& settings) noexcept {
   if ((info.caps & FI_HMEM) != 0) return false;
-  return settings.receiver.value_or(moved_by_processor(info) &&
+  return settings.receiver.value_or(moved_by_processor(info.fabric_attr->prov_name) &&
                                     settings.processors >= LibfabricSettings::kReceiverProcessors);
 }
 
@@ -98,12 +94,12 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open_on(const Library& libr
                                                              const Provider& provider, int rank,
                                                              int ranks,
                                                              const LibfabricSettings& settings) {
-  const fi_info& info = *provider.info;
+  const fi_info& info = provider.info();
   base::Descriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.open()) return base::system_status(errno, "cannot create an eventfd");
 
   Traits traits;
-  traits.provider = info.fabric_attr->prov_name;
+  traits.provider = provider.name;
   traits.signals = provider.signals;
   traits.device_memory = (info.caps & FI_HMEM) != 0;
   traits.rails = settings.rails;
@@ -120,20 +116,22 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open_on(const Library& libr
       library, rank, ranks, std::move(traits), in_order(info) ? 0 : FI_DELIVERY_COMPLETE,
       receives_apart(info, settings), settings.processors >= LibfabricSettings::kReceiverProcessors,
       std::move(wake)));
-  if (Status status = endpoint->open_rails(info); !status.ok()) return status;
+  if (Status status = endpoint->open_rails(provider); !status.ok()) return status;
+  std::vector<std::string_view> nics;
+  for (const Info& rail : provider.rails) nics.emplace_back(rail->domain_attr->name);
   base::log_info("rank {}: libfabric {}.{}, provider {} on {}, signals '{}', {} rails{}", rank,
                  FI_MAJOR(library.version()), FI_MINOR(library.version()),
-                 endpoint->traits_.provider, info.domain_attr->name,
+                 endpoint->traits_.provider, fmt::join(nics, ", "),
                  to_string(endpoint->traits_.signals), settings.rails,
                  endpoint->apart_ ? ", a thread that receives" : "");
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 
-Status LibfabricEndpoint::open_rails(const fi_info& info) {
+Status LibfabricEndpoint::open_rails(const Provider& provider) {
   for (std::size_t i = 0; i < (apart_ ? 2 : 1) * rails(); ++i) {
     const bool out_only = apart_ && i < rails();
     Result<std::unique_ptr<Rail>> rail =
-        Rail::open(library_, info, out_only ? kNoArrivals : arrivals_max());
+        Rail::open(library_, *provider.rails[i % rails()], out_only ? kNoArrivals : arrivals_max());
     if (!rail.ok()) return rail.status();
     const Result<int> desk = (*rail)->add_memory(desk_.base(), desk_.bytes());
     if (!desk.ok()) return desk.status();

@@ -46,7 +46,7 @@ class LibfabricEndpoint final : public Endpoint {
 
   LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
                     std::uint64_t tell_flags, bool apart, bool alone, base::Descriptor wake);
-  Status open_rails(const fi_info& info);
+  Status open_rails(const Provider& provider);
   static Result<std::unique_ptr<Endpoint>> open_on(const Library& library, const Provider& provider,
                                                    int rank, int ranks,
                                                    const LibfabricSettings& settings);

@@ -8,19 +8,32 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "base/log.hpp"
+#include "transport/libfabric/nics.hpp"
 
 namespace sluice::transport {
 namespace {
 
-constexpr std::array kPreferred{"efa", "cxi", "verbs;ofi_rxm", "tcp", "net", "tcp;ofi_rxm"};
+constexpr std::array kPreferred{"efa-direct", "efa", "cxi",        "verbs;ofi_rxm",
+                                "tcp",        "net", "tcp;ofi_rxm"};
 // Asked for first; a provider that has less offers nothing then, and is asked without a number.
 constexpr std::size_t kQueueEntries = 4096;
 constexpr std::size_t kImmediateBytes = 4;
+// Of libfabric 2.x, a fabric of provider efa: what the adapter itself does, and nothing else.
+constexpr std::string_view kEfaDirect = "efa-direct";
+
+// Asked for "tcp", 1.17 offers "tcp;ofi_rxm" as well, which is another thing; and 2.x, asked for "efa", both of its fabrics.
+bool is_called(const fi_info& info, std::string_view name) noexcept {
+  const std::string_view provider = info.fabric_attr->prov_name;
+  const bool direct = provider == "efa" && info.fabric_attr->name == kEfaDirect;
+  return (direct ? kEfaDirect : provider) == name;
+}
 
 Info hints_for(const Library& library, const std::string& provider, bool device_memory,
                bool in_order, std::size_t entries) {
@@ -42,7 +55,9 @@ Info hints_for(const Library& library, const std::string& provider, bool device_
     hints->tx_attr->msg_order = FI_ORDER_WAW;
     hints->rx_attr->msg_order = FI_ORDER_WAW;
   }
-  hints->fabric_attr->prov_name = ::strdup(provider.c_str());  // freeinfo() frees it.
+  // freeinfo() frees them.
+  hints->fabric_attr->prov_name = ::strdup(provider == kEfaDirect ? "efa" : provider.c_str());
+  if (provider == kEfaDirect) hints->fabric_attr->name = ::strdup(provider.c_str());
   return hints;
 }
 
@@ -63,19 +78,53 @@ bool reachable(const fi_info& info) noexcept {
   return true;
 }
 
-// The first of the provider's interfaces, of those that others may reach, if there are any.
-const fi_info* pick(const fi_info* all, const std::string& provider) noexcept {
-  const fi_info* first = nullptr;
-  for (const fi_info* info = all; info != nullptr; info = info->next) {
-    // Asked for "tcp", 1.17 offers "tcp;ofi_rxm" as well, which is another thing.
-    if (provider != info->fabric_attr->prov_name) continue;
-    if (reachable(*info)) return info;
-    if (first == nullptr) first = info;
+Nic nic_of(const fi_info& info) {
+  Nic nic;
+  nic.name = info.domain_attr->name;
+  nic.reachable = reachable(info);
+  if (info.nic == nullptr) return nic;
+  if (const fi_link_attr* link = info.nic->link_attr) {
+    nic.speed = link->speed;
+    nic.reachable = nic.reachable && link->state != FI_LINK_DOWN;
   }
-  return first;
+  if (const fi_bus_attr* bus = info.nic->bus_attr; bus != nullptr && bus->bus_type == FI_BUS_PCI) {
+    const fi_pci_attr& pci = bus->attr.pci;
+    nic.path = bus_path(fmt::format("{:04x}:{:02x}:{:02x}.{:x}", pci.domain_id, pci.bus_id,
+                                    pci.device_id, pci.function_id));
+  }
+  return nic;
+}
+
+// What each rail is opened with, of all that was offered; empty: nothing that is wished.
+std::vector<Info> pick(const Library& library, const fi_info* all, const std::string& provider,
+                       const NicWishes& wishes) {
+  std::vector<const fi_info*> offers;
+  std::vector<Nic> nics;
+  for (const fi_info* info = all; info != nullptr; info = info->next) {
+    if (!is_called(*info, provider)) continue;
+    Nic nic = nic_of(*info);
+    // One with several addresses is there as often.
+    const auto same = std::ranges::find(nics, nic.name, &Nic::name);
+    if (same == nics.end()) {
+      offers.push_back(info);
+      nics.push_back(std::move(nic));
+    } else if (nic.reachable && !same->reachable) {
+      offers[static_cast<std::size_t>(same - nics.begin())] = info;
+      *same = std::move(nic);
+    }
+  }
+  std::vector<Info> rails;
+  for (const std::size_t i : choose_nics(nics, wishes)) {
+    rails.emplace_back(library.dupinfo(offers[i]), FreeInfo{&library});
+  }
+  return rails;
 }
 
 }  // namespace
+
+bool moved_by_processor(std::string_view provider) noexcept {
+  return provider.starts_with("tcp") || provider == "net";
+}
 
 bool in_order(const fi_info& info) noexcept {
   return (info.tx_attr->msg_order & FI_ORDER_WAW) != 0;
@@ -109,9 +158,16 @@ Result<SignalMode> choose_signals(const fi_info& info, const LibfabricSettings& 
   return SignalMode::serial;
 }
 
-Info offer(const Library& library, const LibfabricSettings& settings, const std::string& provider,
-           bool device_memory) {
+std::vector<Info> offer(const Library& library, const LibfabricSettings& settings,
+                        const std::string& provider, bool device_memory) {
   const char* node = settings.address.empty() ? nullptr : settings.address.c_str();
+  NicWishes wishes;
+  wishes.names = settings.nics;
+  // Interfaces of a host may be of networks of which some do not reach its peers.
+  wishes.one = moved_by_processor(provider);
+  wishes.near = bus_path(settings.near);
+  wishes.place = settings.place;
+  wishes.rails = settings.rails;
   const SignalHandlersKept kept;
   // Strong first: what a provider lacks is refused, not left out.
   for (const bool in_order : {true, false}) {
@@ -123,12 +179,11 @@ Info offer(const Library& library, const LibfabricSettings& settings, const std:
         continue;
       }
       const Info owner(all, FreeInfo{&library});
-      if (const fi_info* picked = pick(all, provider)) {
-        return Info(library.dupinfo(picked), FreeInfo{&library});
-      }
+      std::vector<Info> rails = pick(library, all, provider, wishes);
+      if (!rails.empty()) return rails;
     }
   }
-  return Info(nullptr, FreeInfo{&library});
+  return {};
 }
 
 }  // namespace
@@ -138,43 +193,47 @@ Result<Provider> choose_provider(const Library& library, const LibfabricSettings
   if (names.empty()) names.assign(kPreferred.begin(), kPreferred.end());
   for (const std::string& name : names) {
     Provider provider;
-    provider.info = offer(library, settings, name, /*device_memory=*/false);
-    if (!provider.info) {
+    provider.name = name;
+    provider.rails = offer(library, settings, name, /*device_memory=*/false);
+    if (provider.rails.empty()) {
       base::log_debug("libfabric: no provider {}", name);
       continue;
     }
-    const Result<SignalMode> signals = choose_signals(*provider.info, settings);
+    const Result<SignalMode> signals = choose_signals(provider.info(), settings);
     if (!signals.ok()) return signals.status();
     provider.signals = *signals;
     return provider;
   }
   return Status(
       StatusCode::unavailable,
-      fmt::format("libfabric {}.{} has none of the providers {} {}", FI_MAJOR(library.version()),
+      fmt::format("libfabric {}.{} has none of the providers {}{}{}{}", FI_MAJOR(library.version()),
                   FI_MINOR(library.version()), fmt::join(names, ", "),
-                  settings.address.empty() ? "" : "at " + settings.address));
+                  settings.address.empty() ? "" : " at " + settings.address,
+                  settings.nics.empty() ? "" : " with all of ", fmt::join(settings.nics, ", ")));
 }
 
 Result<Provider> with_device_memory(const Library& library, const LibfabricSettings& settings,
                                     const Provider& provider) {
-  const std::string name = provider.info->fabric_attr->prov_name;
   Provider found;
-  found.info = offer(library, settings, name, /*device_memory=*/true);
-  if (!found.info || (found.info->caps & FI_HMEM) == 0) {
-    return Status(StatusCode::unavailable, fmt::format("provider {} does not offer it", name));
+  found.name = provider.name;
+  found.rails = offer(library, settings, provider.name, /*device_memory=*/true);
+  if (found.rails.empty() || (found.info().caps & FI_HMEM) == 0) {
+    return Status(StatusCode::unavailable,
+                  fmt::format("provider {} does not offer it", provider.name));
   }
-  const Result<SignalMode> signals = choose_signals(*found.info, settings);
+  const Result<SignalMode> signals = choose_signals(found.info(), settings);
   if (!signals.ok()) return signals.status();
   found.signals = *signals;
   // Else ranks with it and ranks without could not be joined.
   const auto alike = [](const Provider& one, const Provider& other) {
     return one.signals == other.signals &&
-           one.info->ep_attr->max_msg_size == other.info->ep_attr->max_msg_size &&
-           one.info->ep_attr->max_order_waw_size == other.info->ep_attr->max_order_waw_size;
+           one.info().ep_attr->max_msg_size == other.info().ep_attr->max_msg_size &&
+           one.info().ep_attr->max_order_waw_size == other.info().ep_attr->max_order_waw_size;
   };
   if (!alike(found, provider)) {
-    return Status(StatusCode::unavailable,
-                  fmt::format("provider {} offers other signals or lengths with it", name));
+    return Status(
+        StatusCode::unavailable,
+        fmt::format("provider {} offers other signals or lengths with it", provider.name));
   }
   return found;
 }

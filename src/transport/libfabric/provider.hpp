@@ -2,6 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "transport/libfabric.hpp"
 #include "transport/libfabric/library.hpp"
@@ -14,12 +17,17 @@ struct FreeInfo {
 };
 using Info = std::unique_ptr<fi_info, FreeInfo>;
 
-/// A provider on one interface, and how its signals travel.
+/// A provider on this rank's network cards, and how its signals travel.
 struct Provider {
-  Info info;
+  std::string name;         // As it is asked for; equal on all ranks.
+  std::vector<Info> rails;  // What each is opened with; alike in all that peers must agree on.
   SignalMode signals = SignalMode::immediate;
+
+  const fi_info& info() const noexcept { return *rails.front(); }
 };
 
+/// Whether it is TCP's, whose bytes the processor moves.
+bool moved_by_processor(std::string_view provider) noexcept;
 /// Whether it keeps the order of writes to one peer.
 bool in_order(const fi_info& info) noexcept;
 

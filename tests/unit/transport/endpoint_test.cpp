@@ -379,6 +379,25 @@ TEST(Libfabric, OpensTcpOnEveryMachine) {
   EXPECT_GE((*endpoint)->traits().put_bytes_max, std::size_t{1} << 20);
 }
 
+TEST(Libfabric, TakesTheNetworkCardsThatAreNamed) {
+  LibfabricSettings settings;
+  settings.providers = {"tcp", "net"};
+  settings.nics = {"lo"};
+  settings.rails = 2;
+  settings.place = 5;
+  const auto endpoint = open_libfabric(0, 2, settings);
+  if (endpoint.status().code() == StatusCode::unimplemented)
+    GTEST_SKIP() << "built without libfabric";
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status().to_string();
+  EXPECT_EQ((*endpoint)->traits().rails, 2);
+  settings.nics = {"lo", "no-such-card"};
+  const auto none = open_libfabric(0, 2, settings);
+  EXPECT_EQ(none.status().code(), StatusCode::unavailable);
+  EXPECT_NE(none.status().message().find("providers tcp, net with all of lo, no-such-card"),
+            std::string::npos)
+      << none.status().message();
+}
+
 TEST(Libfabric, RefusesPeersOfAnotherMode) {
   std::string why_not;
   const auto one = join({"", kAnyTcp, SignalMode::immediate}, 2, 64, 16, 1, why_not);

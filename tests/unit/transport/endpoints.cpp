@@ -41,6 +41,7 @@ std::vector<Kind> all_kinds() {
     kinds.push_back({fmt::format("{}_some_receive", name), provider, SignalMode::immediate, 1,
                      Kind::Receivers::some});
   }
+  kinds.push_back({"ipv6", kAnyTcp, SignalMode::immediate, 1, Kind::Receivers::none, "::1"});
   return kinds;
 }
 
@@ -69,7 +70,7 @@ std::unique_ptr<Joined> join(const Kind& kind, int ranks, std::size_t bytes, int
                           (kind.receivers == Kind::Receivers::some && rank % 2 == 1);
       // As where it has a processor to itself.
       if (rank % 2 == 1) settings.processors = LibfabricSettings::kReceiverProcessors;
-      settings.address = "127.0.0.1";
+      settings.address = kind.address;
       settings.window = window;
       auto endpoint = open_libfabric(rank, ranks, settings);
       if (!endpoint.ok()) {

@@ -22,6 +22,7 @@ struct Kind {
   enum class Receivers : std::uint8_t { none, some, all };
   Receivers receivers =
       Receivers::none;  // Ranks with a thread that receives: every other one, or all.
+  std::string address = "127.0.0.1";
 };
 inline constexpr const char* kAnyTcp = "any tcp";
 std::vector<Kind> all_kinds();

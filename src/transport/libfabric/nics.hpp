@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Which network cards (NICs) a rank uses, where its node has several.
+namespace sluice::transport {
+
+/// One that a provider offers.
+struct Nic {
+  std::string name;         // libfabric's, of its domain: "mlx5_0", "rdmap16s27-rdm", "eth0".
+  std::string path = {};    // bus_path() of it; empty: not known.
+  std::uint64_t speed = 0;  // In bit/s; 0: not known.
+  bool reachable =
+      true;  // By others, as far as can be told: its link is up, and its address not this machine's own.
+};
+
+/// Who chooses.
+struct NicWishes {
+  std::vector<std::string> names = {};  // These, and no others. Empty: whatever there is.
+  bool one = false;       // Where no names are given, the first that is reachable, and no other.
+  std::string near = {};  // bus_path() of what it is to be near to: the GPU; empty: nothing.
+  int place = 0;          // Of the rank on its node.
+  int rails = 1;
+};
+
+/// By rail, which of `nics`; empty: not all that are named are there, or there is none.
+///
+/// Of those that are reachable (all, where none is), the fastest; of these, the nearest; of these each rank of a node, and each
+/// of its rails, takes another, as long as there are others. Ranks of nodes that are alike then take the same ones.
+std::vector<std::size_t> choose_nics(std::span<const Nic> nics, const NicWishes& wishes);
+
+/// Where a device is on the bus: its folder in sysfs, without links, whose parts are the bridges on the way to it.
+/// `address`: of PCI, as "0000:1b:00.0". Empty: not known.
+std::string bus_path(std::string_view address);
+
+}  // namespace sluice::transport
