@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "faults/echo_round.hpp"
+#include "support/random.hpp"
 #include "support/run_ranks.hpp"
 
 namespace sluice::faults {
@@ -33,6 +35,7 @@ struct Fault {
   Moment when;
   int victim;
   bool resumes = false;  // After 2.5 s, which the others spend on slow rounds.
+  int after_us = 0;      // So long after that: wherever it is then.
 };
 void PrintTo(const Fault& fault, std::ostream* out) {
   *out << fault.name;
@@ -62,7 +65,11 @@ class Rounds {
         const std::string later = fmt::format("(sleep 2.5; kill -CONT {}) &", ::getpid());
         if (std::system(later.c_str()) != 0) findings_.add("cannot start what resumes it");
       }
-      ::kill(::getpid(), fault_.signal);
+      if (fault_.after_us == 0) ::kill(::getpid(), fault_.signal);
+      std::thread([fault = fault_] {
+        std::this_thread::sleep_for(std::chrono::microseconds(fault.after_us));
+        ::kill(::getpid(), fault.signal);
+      }).detach();
     }
   }
 
@@ -101,8 +108,7 @@ class OnTwoNodes : public ::testing::TestWithParam<Fault> {
   void TearDown() override { ::unsetenv("SLUICE_TEST_NODE_SIZE"); }
 };
 
-TEST_P(OnTwoNodes, OthersGoOn) {
-  const Fault fault = GetParam();
+void expect_that_others_go_on(const Fault& fault) {
   const auto body = [&](World& world, support::Findings& findings) {
     auto made = Communicator::create(world, EchoRound::shape(kRanks), EchoRound::options());
     if (!made.ok()) return findings.add("create: " + made.status().to_string());
@@ -125,6 +131,10 @@ TEST_P(OnTwoNodes, OthersGoOn) {
   }
 }
 
+TEST_P(OnTwoNodes, OthersGoOn) {
+  expect_that_others_go_on(GetParam());
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Faults, OnTwoNodes,
     ::testing::Values(Fault{"KilledIdle", SIGKILL, Moment::idle, 0},
@@ -136,6 +146,30 @@ INSTANTIATE_TEST_SUITE_P(
                       Fault{"FrozenForAWhile", SIGSTOP, Moment::sent, 2, true},
                       Fault{"FrozenForAWhileIdle", SIGSTOP, Moment::idle, 0, true}),
     [](const ::testing::TestParamInfo<Fault>& each) { return std::string(each.param.name); });
+
+class OnTwoNodesAtAnyMoment : public OnTwoNodes {};
+
+// Within a half, or on the way to the next one: a round takes some hundred microseconds. SLUICE_TEST_SEEDS: how many moments.
+TEST_P(OnTwoNodesAtAnyMoment, OthersGoOn) {
+  const char* const text = std::getenv("SLUICE_TEST_SEEDS");
+  const int seeds = text != nullptr ? std::atoi(text) : 4;
+  for (int seed = 0; seed < seeds && !HasFailure(); ++seed) {
+    support::Random random = support::Random::of(static_cast<std::uint64_t>(seed),
+                                                 static_cast<std::uint64_t>(GetParam().signal));
+    Fault fault = GetParam();
+    fault.victim = static_cast<int>(random.below(kRanks));
+    fault.after_us = 1 + static_cast<int>(random.below(400));
+    SCOPED_TRACE(fmt::format("seed {}: rank {} after {} us", seed, fault.victim, fault.after_us));
+    expect_that_others_go_on(fault);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, OnTwoNodesAtAnyMoment,
+                         ::testing::Values(Fault{"Killed", SIGKILL, Moment::idle, 0},
+                                           Fault{"Frozen", SIGSTOP, Moment::idle, 0}),
+                         [](const ::testing::TestParamInfo<Fault>& each) {
+                           return std::string(each.param.name);
+                         });
 
 // What was put to a process that has ended is free as soon as other nodes know of its end, which is long
 // before it would have been silent for long enough. It is frozen first, so that much is put that does not get there.
