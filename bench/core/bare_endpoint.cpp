@@ -21,7 +21,7 @@ Result<std::unique_ptr<transport::Endpoint>> bare_endpoint(
   if (!processors) return processors.status();
   transport::Purpose purpose;
   purpose.processors = *processors;
-  purpose.place = group.nodes().place_of(group.rank());
+  purpose.near_before.resize(static_cast<std::size_t>(group.nodes().place_of(group.rank())));
   auto opened = group.network()->plain().open(group.rank(), group.size(), *meeting, purpose);
   Status status = opened.status();
   std::unique_ptr<transport::Endpoint> endpoint;

@@ -133,8 +133,13 @@ Result<Opening> open(Group& group, const window::WindowLayout& window, std::size
   opening.processors = *processors;
   purpose.device_memory = gpu && group.network()->relay.gpu_rows != GpuRows::staged;
   purpose.processors = *processors;
-  purpose.place = group.nodes().place_of(group.rank());
   purpose.near = gpu.value_or("");
+  const auto gpus = group.all_gather(purpose.near, deadline);
+  if (!gpus.ok()) return gpus.status();
+  for (const int rank : group.nodes().ranks_of(group.nodes().node_of(group.rank()))) {
+    if (rank == group.rank()) break;
+    purpose.near_before.push_back((*gpus)[static_cast<std::size_t>(rank)]);
+  }
   auto endpoint = group.network()->open(group.rank(), group.size(), *meeting, purpose);
   Status status = endpoint.status();
   if (status.ok()) {

@@ -10,7 +10,7 @@
 
 namespace sluice::transport {
 
-/// How to open an endpoint of libfabric. Equal on all ranks, but for `address`.
+/// How to open an endpoint of libfabric. Equal on all ranks, but for `address`, `nics` and what says where this rank is.
 struct LibfabricSettings {
   /// Taken in this order, the first that is there. Empty: efa-direct, efa, cxi, verbs;ofi_rxm, tcp, net,
   /// tcp;ofi_rxm. ("net" of libfabric 1.17 is "tcp" of later ones.)
@@ -25,9 +25,9 @@ struct LibfabricSettings {
   /// The network cards of which this rank's rails are, as libfabric calls their domains (mlx5_0, eth0). Empty: on TCP one, by
   /// `address`; otherwise all of the provider's. Of those, ranks of a node take the nearest, and different ones (choose_nics()).
   std::vector<std::string> nics;
-  /// This rank's place on its node, and the PCI address of its GPU ("0000:1b:00.0"; empty: none, or not known).
-  int place = 0;
+  /// The PCI address of this rank's GPU ("0000:1b:00.0"; empty: none, or not known), and those of its node's ranks before it.
   std::string near;
+  std::vector<std::string> near_before;
   /// Traits::window. From kWindowMin on.
   int window = 256;
   static constexpr int kWindowMin = 4;

@@ -50,8 +50,8 @@ class LibfabricNetwork final : public Network {
     LibfabricSettings settings = settings_;
     settings.device_memory = purpose.device_memory;
     settings.processors = purpose.processors;
-    settings.place = purpose.place;
     settings.near = purpose.near;
+    settings.near_before = purpose.near_before;
     return open_libfabric(rank, ranks, settings);
   }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/environment.hpp"
 #include "transport/bundling.hpp"
@@ -41,9 +42,9 @@ struct Purpose {
   bool device_memory = false;
   /// Processors that this rank's threads have, as far as is known.
   int processors = 1;
-  /// This rank's place on its node, and the PCI address of its GPU (empty: none, or not known): which network cards it takes.
-  int place = 0;
+  /// Which network cards it takes: the PCI address of its GPU (empty: none, or not known), and those of its node's ranks before it.
   std::string near = {};
+  std::vector<std::string> near_before = {};
 };
 
 /// Where the ranks of a world get their endpoints.

@@ -49,6 +49,8 @@ class Rounds {
 
   void run() {
     for (int round = 0; round < kRounds; ++round) {
+      const bool struck = fault_.after_us != 0 && round > kFaultyRound;
+      while (struck && world_.rank() == fault_.victim) ::pause();  // However late it is.
       const auto seen = rounds_.run(round, [&](Moment when) { strike(round, when); });
       // Of one that was away only the rows matter.
       if (world_.rank() != fault_.victim) check(round, seen);
@@ -65,7 +67,10 @@ class Rounds {
         const std::string later = fmt::format("(sleep 2.5; kill -CONT {}) &", ::getpid());
         if (std::system(later.c_str()) != 0) findings_.add("cannot start what resumes it");
       }
-      if (fault_.after_us == 0) ::kill(::getpid(), fault_.signal);
+      if (fault_.after_us == 0) {
+        ::kill(::getpid(), fault_.signal);
+        return;
+      }
       std::thread([fault = fault_] {
         std::this_thread::sleep_for(std::chrono::microseconds(fault.after_us));
         ::kill(::getpid(), fault.signal);

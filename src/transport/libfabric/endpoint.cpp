@@ -25,7 +25,6 @@ namespace {
 
 constexpr std::uint32_t kIntroductionVersion = 1;
 constexpr int kRailsMax = 8;
-constexpr std::size_t kPutBytesMax = std::size_t{1} << 30;
 // Of a rail at which nobody writes.
 constexpr std::size_t kNoArrivals = 16;
 // A provider's own descriptor would wake us in time, but 1.17's `net` has one that is always ready.
@@ -104,16 +103,12 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open_on(const Library& libr
   traits.device_memory = (info.caps & FI_HMEM) != 0;
   traits.rails = settings.rails;
   traits.window = settings.window;
-  traits.put_bytes_max = std::min({info.ep_attr->max_msg_size, kPutBytesMax});
+  traits.put_bytes_max = provider.put_bytes_max();
   if (traits.signals == SignalMode::immediate && takes_pieces(info)) {
     traits.pieces_max = Rail::pieces_max(info);
   }
-  if (traits.signals == SignalMode::ordered) {
-    // In order are those below it.
-    traits.put_bytes_max = std::min(traits.put_bytes_max, info.ep_attr->max_order_waw_size - 1);
-  }
   std::unique_ptr<LibfabricEndpoint> endpoint(new LibfabricEndpoint(
-      library, rank, ranks, std::move(traits), in_order(info) ? 0 : FI_DELIVERY_COMPLETE,
+      library, rank, ranks, std::move(traits), provider.in_order() ? 0 : FI_DELIVERY_COMPLETE,
       receives_apart(info, settings), settings.processors >= LibfabricSettings::kReceiverProcessors,
       std::move(wake)));
   if (Status status = endpoint->open_rails(provider); !status.ok()) return status;

@@ -12,13 +12,14 @@ namespace {
 
 using Indices = std::vector<std::size_t>;
 
-// Of a path, how many of its parts two have in common before they part.
+// Of a path, how many of its parts two have in common before they part. Of one that is not known: none.
 int shared_parts(std::string_view a, std::string_view b) noexcept {
+  if (a.empty() || b.empty()) return 0;
   const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   int parts = static_cast<int>(std::count(a.begin(), end, '/'));
   // The last one counts if it is whole in both.
   const bool whole = (end == a.end() || *end == '/') && (other == b.end() || *other == '/');
-  return !a.empty() && whole ? parts + 1 : parts;
+  return whole ? parts + 1 : parts;
 }
 
 // Those for which it is largest.
@@ -52,12 +53,18 @@ Indices unasked(std::span<const Nic> nics, bool one) {
 }  // namespace
 
 std::vector<std::size_t> choose_nics(std::span<const Nic> nics, const NicWishes& wishes) {
-  Indices usable = wishes.names.empty() ? unasked(nics, wishes.one) : named(nics, wishes.names);
-  usable = best(usable, [&](std::size_t i) { return shared_parts(nics[i].path, wishes.near); });
-  if (usable.empty()) return {};
+  const Indices usable =
+      wishes.names.empty() ? unasked(nics, wishes.one) : named(nics, wishes.names);
+  const auto nearest = [&](const std::string& path) {
+    return best(usable, [&](std::size_t i) { return shared_parts(nics[i].path, path); });
+  };
+  const Indices own = nearest(wishes.near);
+  if (own.empty()) return {};
   Indices rails(static_cast<std::size_t>(wishes.rails));
-  std::size_t turn = static_cast<std::size_t>(wishes.place) * rails.size();
-  for (std::size_t& rail : rails) rail = usable[turn++ % usable.size()];
+  // Those of who chooses from the same ones come first.
+  const auto before = std::ranges::count(wishes.before, own, nearest);
+  std::size_t turn = static_cast<std::size_t>(before) * rails.size();
+  for (std::size_t& rail : rails) rail = own[turn++ % own.size()];
   return rails;
 }
 

@@ -25,14 +25,14 @@ struct NicWishes {
   std::vector<std::string> names = {};  // These, and no others. Empty: whatever there is.
   bool one = false;       // Where no names are given, the first that is reachable, and no other.
   std::string near = {};  // bus_path() of what it is to be near to: the GPU; empty: nothing.
-  int place = 0;          // Of the rank on its node.
+  std::vector<std::string> before = {};  // `near` of the node's ranks that choose before this one.
   int rails = 1;
 };
 
 /// By rail, which of `nics`; empty: not all that are named are there, or there is none.
 ///
-/// Of those that are reachable (all, where none is), the fastest; of these, the nearest; of these each rank of a node, and each
-/// of its rails, takes another, as long as there are others. Ranks of nodes that are alike then take the same ones.
+/// Of those that are reachable (all, where none is), the fastest; of these, the nearest. Ranks that choose from the same ones,
+/// and their rails, take one after the other, and begin again after the last.
 std::vector<std::size_t> choose_nics(std::span<const Nic> nics, const NicWishes& wishes);
 
 /// Where a device is on the bus: its folder in sysfs, without links, whose parts are the bridges on the way to it.

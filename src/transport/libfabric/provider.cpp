@@ -25,6 +25,7 @@ constexpr std::array kPreferred{"efa-direct", "efa", "cxi",        "verbs;ofi_rx
 // Asked for first; a provider that has less offers nothing then, and is asked without a number.
 constexpr std::size_t kQueueEntries = 4096;
 constexpr std::size_t kImmediateBytes = 4;
+constexpr std::size_t kPutBytesMax = std::size_t{1} << 30;
 // Of libfabric 2.x, a fabric of provider efa: what the adapter itself does, and nothing else.
 constexpr std::string_view kEfaDirect = "efa-direct";
 
@@ -59,6 +60,11 @@ Info hints_for(const Library& library, const std::string& provider, bool device_
   hints->fabric_attr->prov_name = ::strdup(provider == kEfaDirect ? "efa" : provider.c_str());
   if (provider == kEfaDirect) hints->fabric_attr->name = ::strdup(provider.c_str());
   return hints;
+}
+
+// Of writes to one peer.
+bool keeps_order(const fi_info& info) noexcept {
+  return (info.tx_attr->msg_order & FI_ORDER_WAW) != 0;
 }
 
 // Neither loopback nor link-local.
@@ -101,21 +107,22 @@ std::vector<Info> pick(const Library& library, const fi_info* all, const std::st
   std::vector<const fi_info*> offers;
   std::vector<Nic> nics;
   for (const fi_info* info = all; info != nullptr; info = info->next) {
-    if (!is_called(*info, provider)) continue;
+    if (!is_called(*info, provider) || info->domain_attr->name == nullptr) continue;
     Nic nic = nic_of(*info);
-    // One with several addresses is there as often.
+    // One with several addresses is there as often: it has the place of the first that counts.
     const auto same = std::ranges::find(nics, nic.name, &Nic::name);
-    if (same == nics.end()) {
-      offers.push_back(info);
-      nics.push_back(std::move(nic));
-    } else if (nic.reachable && !same->reachable) {
-      offers[static_cast<std::size_t>(same - nics.begin())] = info;
-      *same = std::move(nic);
+    if (same != nics.end()) {
+      if (same->reachable || !nic.reachable) continue;
+      offers.erase(offers.begin() + (same - nics.begin()));
+      nics.erase(same);
     }
+    offers.push_back(info);
+    nics.push_back(std::move(nic));
   }
   std::vector<Info> rails;
   for (const std::size_t i : choose_nics(nics, wishes)) {
     rails.emplace_back(library.dupinfo(offers[i]), FreeInfo{&library});
+    if (!rails.back()) return {};
   }
   return rails;
 }
@@ -126,8 +133,19 @@ bool moved_by_processor(std::string_view provider) noexcept {
   return provider.starts_with("tcp") || provider == "net";
 }
 
-bool in_order(const fi_info& info) noexcept {
-  return (info.tx_attr->msg_order & FI_ORDER_WAW) != 0;
+bool Provider::in_order() const noexcept {
+  return std::ranges::all_of(rails, [](const Info& rail) { return keeps_order(*rail); });
+}
+
+std::size_t Provider::put_bytes_max() const noexcept {
+  std::size_t bytes = kPutBytesMax;
+  for (const Info& rail : rails) {
+    bytes = std::min(bytes, rail->ep_attr->max_msg_size);
+    // In order are those below it.
+    if (signals == SignalMode::ordered)
+      bytes = std::min(bytes, rail->ep_attr->max_order_waw_size - 1);
+  }
+  return bytes;
 }
 
 namespace {
@@ -139,21 +157,24 @@ bool can(const fi_info& info, SignalMode mode) noexcept {
       return info.domain_attr->cq_data_size >= kImmediateBytes &&
              std::string_view(info.fabric_attr->prov_name) != "cxi";
     case SignalMode::ordered:
-      return in_order(info) && info.ep_attr->max_order_waw_size > sizeof(std::uint64_t);
+      return keeps_order(info) && info.ep_attr->max_order_waw_size > sizeof(std::uint64_t);
     case SignalMode::serial: return true;
   }
   return false;
 }
 
-Result<SignalMode> choose_signals(const fi_info& info, const LibfabricSettings& settings) {
+Result<SignalMode> choose_signals(const Provider& provider, const LibfabricSettings& settings) {
+  const auto all_can = [&](SignalMode mode) {
+    return std::ranges::all_of(provider.rails, [&](const Info& rail) { return can(*rail, mode); });
+  };
   if (settings.signals) {
-    if (can(info, *settings.signals)) return *settings.signals;
+    if (all_can(*settings.signals)) return *settings.signals;
     return Status(StatusCode::invalid_argument,
-                  fmt::format("libfabric: provider {} cannot do signals '{}'",
-                              info.fabric_attr->prov_name, to_string(*settings.signals)));
+                  fmt::format("libfabric: provider {} cannot do signals '{}'", provider.name,
+                              to_string(*settings.signals)));
   }
   for (const SignalMode mode : {SignalMode::immediate, SignalMode::ordered}) {
-    if (can(info, mode)) return mode;
+    if (all_can(mode)) return mode;
   }
   return SignalMode::serial;
 }
@@ -166,7 +187,7 @@ std::vector<Info> offer(const Library& library, const LibfabricSettings& setting
   // Interfaces of a host may be of networks of which some do not reach its peers.
   wishes.one = moved_by_processor(provider);
   wishes.near = bus_path(settings.near);
-  wishes.place = settings.place;
+  for (const std::string& other : settings.near_before) wishes.before.push_back(bus_path(other));
   wishes.rails = settings.rails;
   const SignalHandlersKept kept;
   // Strong first: what a provider lacks is refused, not left out.
@@ -199,7 +220,7 @@ Result<Provider> choose_provider(const Library& library, const LibfabricSettings
       base::log_debug("libfabric: no provider {}", name);
       continue;
     }
-    const Result<SignalMode> signals = choose_signals(provider.info(), settings);
+    const Result<SignalMode> signals = choose_signals(provider, settings);
     if (!signals.ok()) return signals.status();
     provider.signals = *signals;
     return provider;
@@ -221,14 +242,12 @@ Result<Provider> with_device_memory(const Library& library, const LibfabricSetti
     return Status(StatusCode::unavailable,
                   fmt::format("provider {} does not offer it", provider.name));
   }
-  const Result<SignalMode> signals = choose_signals(found.info(), settings);
+  const Result<SignalMode> signals = choose_signals(found, settings);
   if (!signals.ok()) return signals.status();
   found.signals = *signals;
   // Else ranks with it and ranks without could not be joined.
   const auto alike = [](const Provider& one, const Provider& other) {
-    return one.signals == other.signals &&
-           one.info().ep_attr->max_msg_size == other.info().ep_attr->max_msg_size &&
-           one.info().ep_attr->max_order_waw_size == other.info().ep_attr->max_order_waw_size;
+    return one.signals == other.signals && one.put_bytes_max() == other.put_bytes_max();
   };
   if (!alike(found, provider)) {
     return Status(

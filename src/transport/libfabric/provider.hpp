@@ -20,16 +20,17 @@ using Info = std::unique_ptr<fi_info, FreeInfo>;
 /// A provider on this rank's network cards, and how its signals travel.
 struct Provider {
   std::string name;         // As it is asked for; equal on all ranks.
-  std::vector<Info> rails;  // What each is opened with; alike in all that peers must agree on.
+  std::vector<Info> rails;  // What each is opened with.
   SignalMode signals = SignalMode::immediate;
 
   const fi_info& info() const noexcept { return *rails.front(); }
+  /// Of all rails: whether they keep the order of writes to one peer, and how long one may be.
+  bool in_order() const noexcept;
+  std::size_t put_bytes_max() const noexcept;
 };
 
 /// Whether it is TCP's, whose bytes the processor moves.
 bool moved_by_processor(std::string_view provider) noexcept;
-/// Whether it keeps the order of writes to one peer.
-bool in_order(const fi_info& info) noexcept;
 
 Result<Provider> choose_provider(const Library& library, const LibfabricSettings& settings);
 /// The same one, with memory of GPUs, and alike in all that peers must agree on. unavailable: there is none.

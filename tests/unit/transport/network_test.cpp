@@ -62,6 +62,17 @@ TEST(NetworkOf, AReceiverOrNone) {
   }
 }
 
+TEST(NetworkOf, NetworkCards) {
+  const auto made =
+      network({{"SLUICE_NETWORK", "tcp,net"}, {"SLUICE_NETWORK_NICS", "no-such-card,nor-this"}});
+  ASSERT_TRUE(made.ok());
+  const Status status = (*made)->open(0, 1, 0, {}).status();
+  if (status.code() == StatusCode::unimplemented) GTEST_SKIP() << "built without libfabric";
+  EXPECT_EQ(status.code(), StatusCode::unavailable);
+  EXPECT_NE(status.message().find("tcp, net with all of no-such-card, nor-this"), std::string::npos)
+      << status.message();
+}
+
 TEST(NetworkOf, LeastAndMostCredits) {
   for (const char* credits : {"4", "65536"}) {
     EXPECT_TRUE(network({{"SLUICE_NETWORK_CREDITS", credits}}).ok()) << credits;

@@ -7,8 +7,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <set>
+#include <cctype>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace sluice::transport {
@@ -39,33 +41,43 @@ std::vector<Nic> host() {
   return nics;
 }
 
-TEST(Nics, EveryGpuHasOneNearIt) {
-  for (int rank = 0; rank < 8; ++rank) {
-    const Indices rails = choose_nics(host(), {.near = gpu(rank), .place = rank});
-    EXPECT_EQ(rails, Indices{static_cast<std::size_t>(rank) + 1}) << rank;
+// What each rank of a node takes, whose GPUs are these, in the order of the ranks.
+std::vector<Indices> taken_by(const std::vector<int>& gpus, int rails = 1) {
+  std::vector<Indices> taken;
+  NicWishes wishes;
+  wishes.rails = rails;
+  for (const int number : gpus) {
+    wishes.near = gpu(number);
+    taken.push_back(choose_nics(host(), wishes));
+    wishes.before.push_back(wishes.near);
   }
+  return taken;
 }
 
 // CUDA_VISIBLE_DEVICES may have them in any order.
-TEST(Nics, WhereTheGpuIsDecidesNotTheRank) {
-  std::set<std::size_t> taken;
-  for (int rank = 0; rank < 8; ++rank) {
-    const Indices rails = choose_nics(host(), {.near = gpu(7 - rank), .place = rank});
-    ASSERT_EQ(rails.size(), 1U);
-    EXPECT_EQ((rails[0] - 1) / 2, static_cast<std::size_t>(7 - rank) / 2) << rank;
-    taken.insert(rails[0]);
-  }
-  EXPECT_EQ(taken.size(), 8U);
+TEST(Nics, EveryGpuHasOneOfItsOwnNearIt) {
+  EXPECT_EQ(taken_by({0, 1, 2, 3, 4, 5, 6, 7}),
+            (std::vector<Indices>{{1}, {2}, {3}, {4}, {5}, {6}, {7}, {8}}));
+  EXPECT_EQ(taken_by({7, 0, 6, 3, 1, 2, 5, 4}),
+            (std::vector<Indices>{{7}, {1}, {8}, {3}, {2}, {4}, {5}, {6}}));
+}
+
+TEST(Nics, MoreRanksThanCardsBeginAgain) {
+  EXPECT_EQ(taken_by({4, 4, 5}), (std::vector<Indices>{{5}, {6}, {5}}));
 }
 
 TEST(Nics, RailsAreOfSeveralNearOnes) {
-  EXPECT_EQ(choose_nics(host(), {.near = gpu(5), .place = 0, .rails = 4}), (Indices{5, 6, 5, 6}));
+  EXPECT_EQ(taken_by({5}, 4), (std::vector<Indices>{{5, 6, 5, 6}}));
+  EXPECT_EQ(taken_by({2, 3}, 2), (std::vector<Indices>{{3, 4}, {3, 4}}));
 }
 
 TEST(Nics, WithoutAGpuRanksShareThemOut) {
   std::vector<Indices> seen;
+  NicWishes wishes;
+  wishes.rails = 3;
   for (int rank = 0; rank < 3; ++rank) {
-    seen.push_back(choose_nics(host(), {.place = rank, .rails = 3}));
+    seen.push_back(choose_nics(host(), wishes));
+    wishes.before.emplace_back();
   }
   EXPECT_EQ(seen, (std::vector<Indices>{{1, 2, 3}, {4, 5, 6}, {7, 8, 1}}));
 }
@@ -80,23 +92,43 @@ TEST(Nics, ThoseThatAreNamedAndNoOthers) {
 
 TEST(Nics, ThoseThatOthersCannotReachOnlyIfThereAreNoOthers) {
   std::vector<Nic> nics{{"lo", "", 0, false}, {"eth0", "", 0, true}, {"eth1", "", 0, true}};
-  EXPECT_EQ(choose_nics(nics, {.place = 1, .rails = 2}), (Indices{1, 2}));
-  EXPECT_EQ(choose_nics(nics, {.one = true, .place = 1, .rails = 2}), (Indices{1, 1}));
+  EXPECT_EQ(choose_nics(nics, {.before = {""}, .rails = 2}), (Indices{1, 2}));
+  EXPECT_EQ(choose_nics(nics, {.one = true, .before = {""}, .rails = 2}), (Indices{1, 1}));
   nics.resize(1);
-  EXPECT_EQ(choose_nics(nics, {.one = true, .place = 5}), Indices{0});
+  EXPECT_EQ(choose_nics(nics, {.one = true, .before = {"", ""}}), Indices{0});
   EXPECT_EQ(choose_nics({}, {}), Indices{});
 }
 
 // Near is how many bridges they share, not how many letters.
 TEST(Nics, PathsAreComparedByTheirParts) {
-  const std::vector<Nic> nics{{"a", "/sys/devices/pci0000:10/0000:11:00.0", 0},
-                              {"b", "/sys/devices/pci0000:1/0000:2:00.0", 0}};
-  EXPECT_EQ(choose_nics(nics, {.near = "/sys/devices/pci0000:1/0000:11:00.0"}), Indices{1});
+  const std::vector<Nic> nics{{"a", "/sys/devices/pci0000:11/0000:12:00.0", 0},
+                              {"b", "/sys/devices/pci0000:20/0000:21:00.0", 0}};
+  EXPECT_EQ(choose_nics(nics, {.near = "/sys/devices/pci0000:10/0000:11:00.0", .rails = 2}),
+            (Indices{0, 1}));
+  EXPECT_EQ(choose_nics(nics, {.near = "/sys/devices/pci0000:20/0000:22:00.0", .rails = 2}),
+            (Indices{1, 1}));
+}
+
+TEST(Nics, WhoIsNearToNothingMindsNoPath) {
+  const std::vector<Nic> nics{{"a", "/sys/devices/pci0000:10/0000:11:00.0", 0}, {"b", "", 0}};
+  EXPECT_EQ(choose_nics(nics, {.names = {"b", "a"}, .rails = 2}), (Indices{1, 0}));
 }
 
 TEST(Nics, ADeviceThatIsNotThereHasNoPath) {
   EXPECT_EQ(bus_path(""), "");
   EXPECT_EQ(bus_path("ffff:ff:1f.7"), "");
+}
+
+TEST(Nics, ADeviceThatIsThereHasOne) {
+  const std::filesystem::path devices = "/sys/bus/pci/devices";
+  std::error_code error;
+  const auto first = std::filesystem::directory_iterator(devices, error);
+  if (error || first == std::filesystem::directory_iterator()) GTEST_SKIP() << "no PCI";
+  std::string address = first->path().filename().string();
+  std::ranges::transform(address, address.begin(), [](unsigned char letter) {
+    return static_cast<char>(std::toupper(letter));  // As CUDA writes it.
+  });
+  EXPECT_EQ(bus_path(address), std::filesystem::canonical(first->path()).string());
 }
 
 }  // namespace
