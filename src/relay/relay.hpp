@@ -43,8 +43,8 @@ Result<window::RelayLayout> usual_layout(const window::WindowLayout& window,
                                          const routing::NodeMap& nodes, int rank,
                                          std::size_t row_bytes);
 /// Collective. The group has several nodes. `row_bytes`: from one row to the next, of the longest. `message_bytes`: of the
-/// longest message of an engine that does not send those of RelayLayout. `gpu`: its rows are in memory of a GPU, at this address of PCI (empty:
-/// not known).
+/// longest message of an engine that does not send those of RelayLayout. `gpu`: its rows are in memory of a GPU,
+/// at this address of PCI (empty: not known).
 Result<Opening> open(bootstrap::Group& group, const window::WindowLayout& window,
                      std::size_t row_bytes, std::size_t message_bytes,
                      const std::optional<std::string>& gpu, base::Deadline deadline);

@@ -10,9 +10,11 @@
 ///
 /// Each carries until all other blocks have done their part, which they count (State::worked), and which does not depend on a
 /// carrier's end. (What has been found by then is carried first; what there is besides is for others, and left to the ferry's own
-/// kernel, so that this one ends however much comes.) The count only grows. How far it was before a launch every carrier knows by a word of its own, which it writes
-/// for the next launch when it ends. Launches that do the same half, or all, of the same kind of operation follow one another, and
-/// nobody reads that word, or counts, before await_previous(); others, which may run side by side, have other words.
+/// kernel, so that this one ends however much comes.)
+///
+/// The count only grows. How far it was before a launch every carrier knows by a word of its own, which it writes for the next
+/// launch when it ends. Launches that do the same half, or all, of the same kind of operation follow one another, and nobody reads
+/// that word, or counts, before await_previous(); others, which may run side by side, have other words.
 namespace sluice::engine::cuda {
 
 /// In the dynamic shared memory of the kernel, for which carriers have no other use.
