@@ -41,8 +41,8 @@ read_table() {
     if [[ -n ${expected[$name]:-} ]]; then
       echo "scenarios.txt: $name is named twice" >&2; exit 2
     fi
-    case $verdict in holds | payload | deadlock | blocks | suspicion) ;; *)
-      echo "scenarios.txt: $name: expected one of the five verdicts, seen '$verdict'" >&2; exit 2 ;;
+    case $verdict in holds | payload | deadlock | blocks | suspicion | stays) ;; *)
+      echo "scenarios.txt: $name: expected one of the six verdicts, seen '$verdict'" >&2; exit 2 ;;
     esac
     names+=("$name")
     expected[$name]=$verdict
@@ -51,8 +51,9 @@ read_table() {
   done <"$table"
 }
 
-# The options of a scenario as compiler definitions, those of its base first.
+# The options of a scenario as compiler definitions, those of its base first; one that names a file is its model.
 defines=()
+model=protocol.pml
 resolve() {
   local word
   for word in ${options[$1]}; do
@@ -61,6 +62,8 @@ resolve() {
         echo "scenarios.txt: $1: no scenario ${word#+}" >&2; exit 2
       fi
       resolve "${word#+}"
+    elif [[ $word == *.pml ]]; then
+      model=$word
     else
       defines+=("-D$word")
     fi
@@ -72,10 +75,10 @@ search() {
   local name=$1 flags=() status
   local folder=$work/$name
   verdict='' states=- seconds=- memory=-
-  defines=()
+  defines=() model=protocol.pml
   resolve "$name"
   if ! { rm -rf "$folder" && mkdir -p "$folder"; }; then verdict="no folder $folder"; return; fi
-  if ! (cd "$folder" && spin -a "${defines[@]}" "$here/protocol.pml") >"$folder/spin.log" 2>&1 ||
+  if ! (cd "$folder" && spin -a "${defines[@]}" "$here/$model") >"$folder/spin.log" 2>&1 ||
     [[ ! -s $folder/pan.c ]]; then
     verdict="spin failed: $(tail -n 1 "$folder/spin.log")"; return
   fi
@@ -124,6 +127,7 @@ search() {
     *'assertion violated'*'dead['*) verdict=suspicion ;;
     *'assertion violated'*'payload['* | *'assertion violated'*'seen==epoch'*) verdict=payload ;;
     *'assertion violated'*'told['*) verdict=blocks ;;
+    *'assertion violated'*settled*) verdict=stays ;;
     *) verdict="neither a clean search nor a known error: ${error:-$(tail -n 1 "$log")}" ;;
   esac
 }
@@ -165,7 +169,7 @@ for name in "${wanted[@]}"; do
   printf '%-10s %10s %8s %8s  %s\n' "$verdict" "${states:--}" "${seconds:--}" "${memory:--}" "$mark"
   if [[ ${states:-} =~ ^[0-9]+$ ]]; then total_states=$((total_states + states)); fi
   if $trace && compgen -G "$work/$name/*.trail" >/dev/null; then
-    (cd "$work/$name" && spin -t -p -g -k ./*.trail "${defines[@]}" "$here/protocol.pml")
+    (cd "$work/$name" && spin -t -p -g -k ./*.trail "${defines[@]}" "$here/$model")
   fi
 done
 

@@ -15,6 +15,7 @@
 #include "engine/cuda/ferry_launcher.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/pinned_memory.hpp"
+#include "protocol/host_access.hpp"
 
 namespace sluice::testing {
 
@@ -60,6 +61,18 @@ class LoneFerry {
     return port_.pool->write(port_.args.windows[0] + offset, from, bytes);
   }
 
+  /// What operations would have written.
+  Status set_worked(const engine::cuda::Worked& worked) {
+    return port_.pool->write(port_.args.worked, &worked, sizeof(worked));
+  }
+
+  /// Whether all that was launched has said that it ends.
+  bool ended() const {
+    const auto* const line = reinterpret_cast<const std::uint64_t*>(
+        host(port_.rings + engine::cuda::kFerryItemsBytes +
+             engine::cuda::kFerryEndedLine * std::size_t{window::kLineBytes}));
+    return protocol::HostAccess::load_acquire(*line) == ferry_->launches();
+  }
   /// Of what has been launched.
   void await_end() const {
     static_cast<void>(cudaStreamSynchronize(static_cast<cudaStream_t>(port_.stream)));
@@ -95,12 +108,16 @@ class LoneFerry {
     const std::size_t window_bytes = sums() + layout().lane_bytes();
     window_ = port_.pool->take(window_bytes);
     port_.state = port_.pool->take(sizeof(engine::cuda::FerryState));
-    if (window_ == nullptr || port_.state == nullptr) {
+    port_.worked = port_.pool->take(sizeof(engine::cuda::Worked));
+    if (window_ == nullptr || port_.state == nullptr || port_.worked == nullptr) {
       return {StatusCode::out_of_memory, "no GPU memory for a ferry"};
     }
     status = port_.pool->write(window_.get(), nullptr, window_bytes);
     if (status.ok()) {
       status = port_.pool->write(port_.state.get(), nullptr, sizeof(engine::cuda::FerryState));
+    }
+    if (status.ok()) {
+      status = port_.pool->write(port_.worked.get(), nullptr, sizeof(engine::cuda::Worked));
     }
     if (!status.ok()) return status;
     cudaStream_t stream = nullptr;
@@ -121,6 +138,7 @@ class LoneFerry {
     args.hidden = hidden;
     args.layout = port_.layout;
     args.state = static_cast<engine::cuda::FerryState*>(port_.state.get());
+    args.worked = static_cast<engine::cuda::Worked*>(port_.worked.get());
     args.items = reinterpret_cast<const engine::cuda::FerryItem*>(args.host + port_.rings);
     args.counts = args.host + port_.rings + engine::cuda::kFerryItemsBytes;
     return {};

@@ -8,13 +8,14 @@
 /// nodes"). They are the last of the grid, Geometry::carriers of them, one for each ring. (Those that only send wait, too: for what
 /// they overwrite to be read.)
 ///
-/// Each carries until all other blocks have done their part, which they count (State::worked), and which does not depend on a
+/// Where the ferry's own kernel has a ring, the carrier leaves it the duty to stay for this operation, and goes (ferry_block.cuh).
+/// Else it carries until all other blocks have done their part, which they count (Worked::blocks), and which does not depend on a
 /// carrier's end. (What has been found by then is carried first; what there is besides is for others, and left to the ferry's own
 /// kernel, so that this one ends however much comes.)
 ///
-/// The count only grows. How far it was before a launch every carrier knows by a word of its own, which it writes for the next
-/// launch when it ends. Launches that do the same half, or all, of the same kind of operation follow one another, and nobody reads
-/// that word, or counts, before await_previous(); others, which may run side by side, have other words.
+/// The count only grows. How far it will have come with a launch every carrier knows by a word of its own, which it writes for
+/// itself, the next launch and who has its duty. Launches that do the same half, or all, of the same kind of operation follow one
+/// another, and nobody touches that word, or counts, before await_previous(); others, which may run side by side, have other words.
 namespace sluice::engine::cuda {
 
 /// In the dynamic shared memory of the kernel, for which carriers have no other use.
@@ -34,15 +35,16 @@ __device__ __forceinline__ void count_worked(const Geometry& g, protocol::Kind k
   if (g.carriers == 0) return;
   __syncthreads();
   if (threadIdx.x != 0) return;
-  // Pairs with Meanwhile::word().
-  atomicAdd(
-      reinterpret_cast<unsigned long long*>(&g.state->worked[static_cast<int>(kind)][receives]),
-      1ULL);
+  // Pairs with Meanwhile::word(), and with Launched::owes().
+  std::uint64_t* const blocks = &g.state->worked.blocks[static_cast<int>(kind)][receives];
+  atomicAdd(reinterpret_cast<unsigned long long*>(blocks), 1ULL);
 }
 
 /// How long a block of an operation carries: until `all` blocks are counted.
 class Meanwhile {
  public:
+  static constexpr bool kStays = false;
+
   __device__ __forceinline__ Meanwhile(const std::uint64_t* worked, std::uint64_t all)
       : worked_(worked), all_(all) {}
 
@@ -52,6 +54,16 @@ class Meanwhile {
     return __any_sync(~0U, worked >= all_ || mutant(KernelMutant::nobody_carries));
   }
   __device__ __forceinline__ void found(std::uint64_t worked) { over_ = is_over(worked, 0); }
+  /// By the thread that has written Worked::until.
+  __device__ __forceinline__ bool leaves_duty(std::uint64_t* ring, std::uint64_t seen) const {
+    if ((seen & RingWord::kStays) == 0 || mutant(KernelMutant::nobody_carries)) return false;
+    fence_device();  // Until when comes first: pairs with the load in Launched::let_go().
+    return swap(ring, seen, seen + RingWord::kDuty);
+  }
+  __device__ __forceinline__ static bool let_go(std::uint64_t* ring, std::uint64_t number) {
+    store_release(ring, RingWord::free(number));  // Pairs with take_ring().
+    return true;
+  }
 
  private:
   const std::uint64_t* worked_;
@@ -77,13 +89,16 @@ static __device__ __noinline__ void carry_meanwhile(const Geometry* geometry, pr
   const int workers = worker_blocks(g);
   const int ring = static_cast<int>(blockIdx.x) - workers;
   const int k = static_cast<int>(kind);
-  // Written by the launch before, which has ended.
-  std::uint64_t* const before = &g.state->worked_before[k][receives][ring];
-  const std::uint64_t all = load_relaxed(before) + static_cast<std::uint64_t>(workers);
-  Meanwhile stay(&g.state->worked[k][receives], all);
+  std::uint64_t all = 0;
+  if (threadIdx.x < 32) {
+    // Written by the launch before, which has ended.
+    std::uint64_t* const until = &g.state->worked.until[k][receives][ring];
+    all = load_relaxed(until) + static_cast<std::uint64_t>(workers);
+    __syncwarp();
+    if (threadIdx.x == 0) store_relaxed(until, all);
+  }
+  Meanwhile stay(&g.state->worked.blocks[k][receives], all);
   carry_ring<Shape>(own.args, ring, stay, own.shared);
-  __syncthreads();  // All threads have read what one of them writes.
-  if (threadIdx.x == 0) *before = all;
 }
 
 }  // namespace sluice::engine::cuda

@@ -7,7 +7,8 @@
 ///
 /// Each of its blocks carries the items of a ring, unless an operation's does (carriers.cuh). None comes for kFerryIdleNs, or the
 /// launch is kFerryLifeNs old, and the host expects no more; or none comes for kFerryExpectsNs: the block says that the launch ends,
-/// and ends; so do the others when they find nothing. What is added later is carried by the next launch: the host launches it when
+/// and ends; so do the others when they find nothing. But a block that operations have left the duty to stay lets its
+/// ring go only when all their workers are counted. What is added later is carried by the next launch: the host launches it when
 /// items are left and no launch is under way, or when it begins to expect some (Ferry::step()).
 namespace sluice::engine::cuda {
 namespace {
@@ -17,6 +18,8 @@ using Shape = FerryShape<256, 8>;
 /// How long a block of this kernel stays.
 class Launched {
  public:
+  static constexpr bool kStays = true;
+
   __device__ __forceinline__ Launched(const FerryArgs& f, std::uint64_t number)
       : f_(f), number_(number), began_(now_ns()) {}
 
@@ -42,7 +45,37 @@ class Launched {
     return true;
   }
 
+  __device__ __forceinline__ static bool leaves_duty(std::uint64_t* /*ring*/,
+                                                     std::uint64_t /*seen*/) {
+    return false;
+  }
+  __device__ __forceinline__ bool let_go(std::uint64_t* ring, std::uint64_t number) const {
+    // Pairs with the swap in Meanwhile::leaves_duty(): what was left by then is seen below.
+    const std::uint64_t word = load_acquire(ring);
+    if (!mutant(KernelMutant::duty_ignored) && owes(static_cast<int>(ring - f_.state->rings))) {
+      return false;
+    }
+    fence_device();  // Pairs with take_ring().
+    return swap(ring, word, RingWord::free(number));
+  }
+
  private:
+  /// Whether a carrier of this ring has seen an operation begin of which not all workers are counted.
+  __device__ __forceinline__ bool owes(int ring) const {
+    constexpr int kEach = protocol::kKinds * 2;
+    std::uint64_t until[kEach];
+    std::uint64_t blocks[kEach];
+    // Both only grow: which is looked up first makes no difference. Pairs with count_worked().
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      until[i] = load_relaxed(&f_.worked->until[i / 2][i % 2][ring]);
+      blocks[i] = load_relaxed(&f_.worked->blocks[i / 2][i % 2]);
+    }
+    bool owes = false;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) owes = owes || blocks[i] < until[i];
+    return owes;
+  }
   /// Whether the host expects more items.
   __device__ __forceinline__ bool expects() const {
     // Pairs with the store in Ferry::expect().

@@ -77,11 +77,28 @@ inline constexpr int kFerryLines = kFerryBlocks + 2;
 inline constexpr std::size_t kFerryItemsBytes = kFerryBlocks * kFerryRing * sizeof(FerryItem);
 inline constexpr std::size_t kFerryHostBytes = kFerryItemsBytes + kFerryLines * window::kLineBytes;
 
+/// Who has a ring (ferry_block.cuh):
+///   word := [duties : 14] [items : 48] [stays : 1] [taken : 1]
+/// Whether a block has it now; whether that is one of the ferry's own kernel, which stays for operations that have left it the duty;
+/// how many of the ring's items those have carried who have had it before (2^48: at a million a second, nine years); how often a
+/// duty has been left to who has it, modulo 2^14.
+struct RingWord {
+  static constexpr std::uint64_t kTaken = 1;
+  static constexpr std::uint64_t kStays = 2;
+  static constexpr std::uint64_t kDuty = std::uint64_t{1} << 50;
+
+  SLUICE_INLINE static constexpr std::uint64_t free(std::uint64_t items) {
+    return items << 2 & (kDuty - 1);
+  }
+  SLUICE_INLINE static constexpr std::uint64_t items(std::uint64_t word) {
+    return (word & (kDuty - 1)) >> 2;
+  }
+};
+
 /// Device memory, zero in the beginning.
 struct FerryState {
-  /// By ring: how many of its items have been carried by those who have had it, and in the lowest bit whether a block has it now.
-  std::uint64_t rings[kFerryBlocks];
-  std::uint64_t closing;  // Number of the launch of the ferry's own kernel that ends.
+  std::uint64_t rings[kFerryBlocks];  // RingWord
+  std::uint64_t closing;              // Number of the launch of the ferry's own kernel that ends.
   std::uint32_t ended_blocks;
 };
 
@@ -109,6 +126,7 @@ struct FerryArgs {
   window::PacketLayout layout;
   const FerryItem* items = nullptr;  // [kFerryBlocks][kFerryRing], in host memory.
   FerryState* state = nullptr;
+  Worked* worked = nullptr;
   std::byte* counts = nullptr;  // Lines in host memory: see kFerryLines.
 };
 

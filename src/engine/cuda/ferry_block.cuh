@@ -9,6 +9,14 @@
 /// **One block at a time has a ring** (FerryState::rings), and nobody takes it away: who comes later waits until it is let go, or
 /// goes without. The word that says that a ring is free says how far its items have been carried, and comes after what was counted
 /// for the host. So every item is carried once, whoever carries it, and counts only grow.
+///
+/// **An operation that finds a ring with the ferry's own kernel leaves it the duty to stay**, and its carrier goes: so where
+/// operations follow each other none has to wait until its carriers have seen that it is over. The carrier writes until when
+/// (Worked::until), then counts the duty in the ring's word, by a compare-and-swap. The other reads the word, then until when, and
+/// lets the ring go by a compare-and-swap from that very word, when all duties are done: so either it knows of a duty, or the
+/// carrier's swap fails, which then finds the ring free and takes it. (A duty's swap may also succeed with the word of a later block
+/// that stays: as good.) Between the other's load and its swap the count of duties does not come round: that takes 2^14 launches.
+/// (model/ring.pml)
 namespace sluice::engine::cuda {
 
 /// Items that a block looks at while none comes: each look crosses PCIe, beside what it is for.
@@ -17,14 +25,22 @@ inline constexpr int kFerryLooked = 8;
 /// What the warps of a block tell each other.
 struct FerryShared {
   uint4 items[32];
-  int there;  // How many of them; below zero: the block ends.
+  int there;  // How many of them; below zero: the block goes, if it may.
   // Once:
   bool taken;            // Whether the block has its ring,
   std::uint64_t number;  // and that of its first item that was not carried then.
+  bool gone;             // Whether it has let its ring go.
 };
 
-/// Takes a ring as soon as nobody has it: its first item that has not been carried, to lane 0. Whether it did before `stay` was
-/// over. By one warp.
+/// Whether the word was `from`, and is `to` now.
+__device__ __forceinline__ bool swap(std::uint64_t* word, std::uint64_t from, std::uint64_t to) {
+  return atomicCAS(reinterpret_cast<unsigned long long*>(word),
+                   static_cast<unsigned long long>(from),
+                   static_cast<unsigned long long>(to)) == from;
+}
+
+/// Takes a ring as soon as nobody has it: its first item that has not been carried, to lane 0. Not if `stay` is over before, or its
+/// operation has no need of it. By one warp.
 template <typename Stay>
 __device__ __forceinline__ bool take_ring(std::uint64_t* ring, Stay& stay, std::uint64_t& number,
                                           int lane) {
@@ -32,25 +48,27 @@ __device__ __forceinline__ bool take_ring(std::uint64_t* ring, Stay& stay, std::
   for (bool looks = false;; looks = true) {
     const std::uint64_t word = stay.word();  // On its way beside the other.
     bool taken = false;
-    // The first time without a look: mostly it is free. (A look decides nothing: the atomic does.)
-    if (lane == 0 && (!looks || (load_relaxed(ring) & 1) == 0)) {
-      // Pairs with the store in let_go(), by the fence.
-      const auto before =
-          static_cast<std::uint64_t>(atomicOr(reinterpret_cast<unsigned long long*>(ring), 1ULL));
-      taken = (before & 1) == 0;
-      number = before / 2;
+    bool left = false;
+    if (lane == 0) {
+      // The first time without a look: mostly it is free. (A look decides nothing: the atomic does.)
+      std::uint64_t seen = looks ? load_relaxed(ring) : 0;
+      if ((seen & RingWord::kTaken) == 0) {
+        // Pairs with let_go(), by the fence.
+        seen = atomicOr(reinterpret_cast<unsigned long long*>(ring),
+                        static_cast<unsigned long long>(RingWord::kTaken));
+      }
+      taken = (seen & RingWord::kTaken) == 0;
+      number = RingWord::items(seen);
+      // Nobody else changes it before they find kStays there.
+      if (taken && Stay::kStays) store_relaxed(ring, seen | RingWord::kTaken | RingWord::kStays);
+      left = !taken && stay.leaves_duty(ring, seen);
     }
     if (__any_sync(~0U, taken)) {
       fence_device();
       return true;
     }
-    if (stay.is_over(word, lane)) return false;
+    if (__any_sync(~0U, left) || stay.is_over(word, lane)) return false;
   }
-}
-
-/// By the thread that has counted.
-__device__ __forceinline__ void let_go(std::uint64_t* ring, std::uint64_t number) {
-  store_release(ring, number * 2);  // Pairs with take_ring().
 }
 
 /// How many items there are from `number` on, of `looked` at first, of which lane i gets the i-th. Below zero: no more are waited
@@ -83,6 +101,9 @@ __device__ __forceinline__ int await_items(const FerryArgs& f, int ring, std::ui
 ///   word()                something that says whether it is over, asked for beside what is waited for
 ///   is_over(word, lane)   whether it is, where that has not come
 ///   found(word)           that has come: the next wait begins when it has been carried
+///   leaves_duty(ring, word)   whether it was left to who has the ring, by its word, to stay
+/// and by the thread that counts:
+///   let_go(ring, number)  lets the ring go, of which so many items have been carried, or says that it has to stay
 template <typename Shape, typename Stay>
 __device__ __forceinline__ void carry_ring(const FerryArgs& f, int ring, Stay& stay,
                                            FerryShared& shared) {
@@ -110,7 +131,14 @@ __device__ __forceinline__ void carry_ring(const FerryArgs& f, int ring, Stay& s
     }
     __syncthreads();
     const int count = shared.there;
-    if (count < 0) break;
+    if (count < 0) {
+      if (threadIdx.x == Shape::kThreads - 1) {
+        shared.gone = mutant(KernelMutant::ring_kept) || stay.let_go(&f.state->rings[ring], number);
+      }
+      __syncthreads();
+      if (shared.gone) return;
+      continue;
+    }
     const FerryTeam team(Shape::kWarps, count, warp);
     const int first = warp / team.size;
     uint4 held = {};
@@ -133,9 +161,6 @@ __device__ __forceinline__ void carry_ring(const FerryArgs& f, int ring, Stay& s
       store_release(reinterpret_cast<std::uint64_t*>(f.counts + ring * int{window::kLineBytes}),
                     number);
     }
-  }
-  if (threadIdx.x == Shape::kThreads - 1 && !mutant(KernelMutant::ring_kept)) {
-    let_go(&f.state->rings[ring], number);
   }
 }
 

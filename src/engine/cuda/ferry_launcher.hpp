@@ -32,6 +32,7 @@ struct FerryPort {
   std::shared_ptr<std::vector<memory::DeviceMemory>> windows;
   std::shared_ptr<memory::DevicePool> pool;
   std::shared_ptr<void> state;
+  std::shared_ptr<void> worked;              // A State: what operations have done.
   std::shared_ptr<void> args_of_operations;  // A copy of `args`, in GPU memory.
   std::shared_ptr<void> board;               // A Board: whom the kernels have given up.
   std::shared_ptr<void> memory;              // `host`, pinned.

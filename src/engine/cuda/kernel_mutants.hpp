@@ -53,6 +53,7 @@
   EACH(node_not_rounded)      /* The sum of the own node is not rounded as those of others are. */ \
   EACH(older_word_told)       /* A word that came from another node is told over a newer one. */ \
   EACH(ring_kept)             /* A block that has carried leaves, and its ring stays taken. */ \
+  EACH(duty_ignored)          /* The ferry's kernel goes although operations have left it the duty to stay. */ \
   EACH(nobody_carries)        /* Operations across nodes leave what comes to a kernel that has to be launched. */ \
   EACH(network_writes_not_awaited) /* What an adapter wrote into a GPU's memory is not waited for (by the simulated driver). */ \
   EACH(refusal_counted)       /* The host is told of rows that a refused dispatch did not bring. */

@@ -110,6 +110,15 @@ struct PublishedWords {
   }
 };
 
+/// What operations across nodes have done, for those who carry meanwhile (carriers.cuh): by kind, launches that only send, and
+/// others.
+struct Worked {
+  /// Blocks that have done their part, of all launches.
+  std::uint64_t blocks[protocol::kKinds][2];
+  /// By ring: how many those will be when the last launch has done its part of which a carrier is there, or was.
+  std::uint64_t until[protocol::kKinds][2][kFerryBlocks];
+};
+
 /// Device memory of one communicator, not seen by peers.
 struct State {
   /// Once for every block.
@@ -133,10 +142,7 @@ struct State {
   Totals totals[protocol::kKinds];
   /// By bank: of the combine whose report is ready.
   std::int64_t lost_routes[kBanksMax];
-  /// Of each kind, launches that only send, and others: blocks that have done their part, and what carriers know of those of all
-  /// launches before (carriers.cuh).
-  std::uint64_t worked[protocol::kKinds][2];
-  std::uint64_t worked_before[protocol::kKinds][2][kFerryBlocks];
+  Worked worked;
   /// Written by the host once, where there are nodes of several ranks.
   NodeTable nodes;
   /// Written by the host once, with several nodes. By rank of another node: to what offsets of rows are added, as those of

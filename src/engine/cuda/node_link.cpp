@@ -131,6 +131,8 @@ Status fill_port(const EngineConfig& config, const Resources& resources, FerryPo
   args.rank = config.rank;
   args.layout = port.layout;
   args.state = static_cast<FerryState*>(port.state.get());
+  port.worked = resources.state;
+  args.worked = &static_cast<State*>(resources.state.get())->worked;
   auto* const rings = args.host + port.rings;
   args.items = reinterpret_cast<const FerryItem*>(rings);
   args.counts = rings + kFerryItemsBytes;

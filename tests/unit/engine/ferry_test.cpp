@@ -109,6 +109,37 @@ TEST_F(FerryAlone, IsThereWhereSomethingIsExpected) {
   EXPECT_TRUE(stayed);
 }
 
+// Though nothing comes, and the host expects nothing: each of its blocks, for each kind of operation and half.
+TEST_F(FerryAlone, StaysForOperationsThatLeaveItTheDuty) {
+  const std::size_t at = layout().told(protocol::Kind::combine);
+  std::uint64_t word = 0;
+  for (int which = 0; which < protocol::kKinds * 2 * kFerryBlocks; ++which) {
+    const int ring = which % kFerryBlocks;
+    const int receives = which / kFerryBlocks % 2;
+    const int kind = which / kFerryBlocks / 2;
+    SCOPED_TRACE(::testing::Message()
+                 << "kind " << kind << ", half " << receives << ", ring " << ring);
+    Worked worked = {};
+    worked.until[kind][receives][ring] = 3;
+    for (std::uint64_t blocks = 0; blocks < 3; ++blocks) {
+      worked.blocks[kind][receives] = blocks;
+      ASSERT_TRUE(lone_->set_worked(worked).ok());
+      if (blocks == 0) {
+        ferry().tell(at, ++word, LoneFerry::kOther);
+        carry_all();
+      }
+      std::this_thread::sleep_for(10 * kLongerThanIdle);
+      EXPECT_FALSE(lone_->ended());
+    }
+    worked.blocks[kind][receives] = 3;
+    ASSERT_TRUE(lone_->set_worked(worked).ok());
+    const auto deadline = base::Deadline::after(std::chrono::seconds(10));
+    while (!lone_->ended() && !deadline.expired()) std::this_thread::yield();
+    ASSERT_TRUE(lone_->ended()) << "it stays for ever";
+  }
+  EXPECT_EQ(ferry().launches(), word);
+}
+
 /// What keeps a stream from going on, for a minute at most.
 class Gate {
  public:
