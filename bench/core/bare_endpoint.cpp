@@ -11,18 +11,14 @@
 
 namespace sluice::bench {
 Result<std::unique_ptr<transport::Endpoint>> bare_endpoint(
-    bootstrap::Group& group, double deadline_s,
+    bootstrap::Group& group, const std::string& gpu, double deadline_s,
     const std::function<Result<std::span<std::byte>>(const transport::Traits&)>& memory) {
   const base::Deadline deadline = deadline_of(deadline_s);
   const Result<std::uint64_t> meeting = group.number(deadline);
   if (!meeting) return meeting.status();
-  // As the communicator's.
-  const Result<int> processors = relay::processors_of_rank(group, deadline);
-  if (!processors) return processors.status();
-  transport::Purpose purpose;
-  purpose.processors = *processors;
-  purpose.near_before.resize(static_cast<std::size_t>(group.nodes().place_of(group.rank())));
-  auto opened = group.network()->plain().open(group.rank(), group.size(), *meeting, purpose);
+  const Result<transport::Purpose> purpose = relay::purpose_of(group, gpu, deadline);
+  if (!purpose) return purpose.status();
+  auto opened = group.network()->plain().open(group.rank(), group.size(), *meeting, *purpose);
   Status status = opened.status();
   std::unique_ptr<transport::Endpoint> endpoint;
   std::string introduction;

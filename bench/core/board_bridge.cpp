@@ -42,7 +42,7 @@ BoardBridge::BoardBridge(bootstrap::Group& group, double deadline_s)
 
 Result<std::unique_ptr<BoardBridge>> BoardBridge::open(bootstrap::Group& group, double deadline_s) {
   std::unique_ptr<BoardBridge> bridge(new BoardBridge(group, deadline_s));
-  auto endpoint = bare_endpoint(group, deadline_s, [&](const transport::Traits& /*traits*/) {
+  auto endpoint = bare_endpoint(group, "", deadline_s, [&](const transport::Traits& /*traits*/) {
     return Result<std::span<std::byte>>(std::span<std::byte>(*bridge->memory_));
   });
   if (!endpoint) return endpoint.status();

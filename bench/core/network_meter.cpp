@@ -84,7 +84,7 @@ Result<std::unique_ptr<NetworkMeter>> NetworkMeter::open(World& world, const Cas
       static_cast<std::uint64_t>(bench_case.tokens) *
       codec::row_bytes({bench_case.combine_codec, ScaleForm::f32, 128}, bench_case.hidden);
   Result<std::unique_ptr<RawNetwork>> raw =
-      RawNetwork::open(*world.group(), bytes, bench_case.deadline_s);
+      RawNetwork::open(*world.group(), place.pci_address(), bytes, bench_case.deadline_s);
   if (!raw) return raw.status();
   std::unique_ptr<NetworkMeter> meter(new NetworkMeter(std::move(raw).value(), bench_case));
   if (Status status = meter->look_around(world); !status) return status;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "buffer.hpp"
 #include "sluice/communicator.hpp"
@@ -23,6 +24,8 @@ class Place {
   virtual ~Place() = default;
 
   virtual Device device() const noexcept { return Device::cpu; }
+  /// Of the device; empty: the host, or not known.
+  virtual std::string pci_address() const { return {}; }
   virtual void adapt(CommunicatorOptions& /*options*/) const {}
   virtual void* stream() const noexcept { return nullptr; }
   /// Memory of the device, freed with the place; null where that is the host's own memory.

@@ -38,10 +38,11 @@ RawNetwork::RawNetwork(bootstrap::Group& group, std::uint64_t bytes, double dead
       places_(static_cast<std::size_t>(group.size())),
       took_(places_.size()) {}
 
-Result<std::unique_ptr<RawNetwork>> RawNetwork::open(bootstrap::Group& group, std::uint64_t bytes,
+Result<std::unique_ptr<RawNetwork>> RawNetwork::open(bootstrap::Group& group,
+                                                     const std::string& gpu, std::uint64_t bytes,
                                                      double deadline_s) {
   std::unique_ptr<RawNetwork> network(new RawNetwork(group, bytes, deadline_s));
-  auto endpoint = bare_endpoint(group, deadline_s, [&](const transport::Traits& traits) {
+  auto endpoint = bare_endpoint(group, gpu, deadline_s, [&](const transport::Traits& traits) {
     return network->make_memory(traits);
   });
   if (!endpoint) return endpoint.status();

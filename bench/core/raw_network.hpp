@@ -18,10 +18,10 @@ namespace sluice::bench {
 /// ranks busy.
 class RawNetwork {
  public:
-  /// Collective. The group has several nodes. No call waits for longer than `deadline_s`. `bytes`: about as many as an
+  /// Collective. The group has several nodes. `gpu`: as in bare_endpoint(). No call waits for longer than `deadline_s`. `bytes`: about as many as an
   /// operation puts to another rank; puts go round in as many, or 8 to 64 MiB, so that they meet memory as an operation does.
-  static Result<std::unique_ptr<RawNetwork>> open(bootstrap::Group& group, std::uint64_t bytes,
-                                                  double deadline_s);
+  static Result<std::unique_ptr<RawNetwork>> open(bootstrap::Group& group, const std::string& gpu,
+                                                  std::uint64_t bytes, double deadline_s);
 
   const transport::Traits& traits() const noexcept { return endpoint_->traits(); }
   /// Of the relay: longer pieces are put in several chunks.

@@ -121,26 +121,33 @@ Result<window::RelayLayout> usual_layout(const window::WindowLayout& window,
   return layout;
 }
 
+Result<transport::Purpose> purpose_of(Group& group, const std::string& gpu,
+                                      base::Deadline deadline) {
+  const Result<int> processors = processors_of_rank(group, deadline);
+  if (!processors.ok()) return processors.status();
+  const auto gpus = group.all_gather(gpu, deadline);
+  if (!gpus.ok()) return gpus.status();
+  transport::Purpose purpose;
+  purpose.processors = *processors;
+  purpose.near = gpu;
+  for (const int rank : group.nodes().ranks_of(group.nodes().node_of(group.rank()))) {
+    if (rank == group.rank()) break;
+    purpose.near_before.push_back((*gpus)[static_cast<std::size_t>(rank)]);
+  }
+  return purpose;
+}
+
 Result<Opening> open(Group& group, const window::WindowLayout& window, std::size_t row_bytes,
                      std::size_t message_bytes, const std::optional<std::string>& gpu,
                      base::Deadline deadline) {
   Opening opening;
   auto meeting = group.number(deadline);
   if (!meeting.ok()) return meeting.status();
-  transport::Purpose purpose;
-  const Result<int> processors = processors_of_rank(group, deadline);
-  if (!processors.ok()) return processors.status();
-  opening.processors = *processors;
-  purpose.device_memory = gpu && group.network()->relay.gpu_rows != GpuRows::staged;
-  purpose.processors = *processors;
-  purpose.near = gpu.value_or("");
-  const auto gpus = group.all_gather(purpose.near, deadline);
-  if (!gpus.ok()) return gpus.status();
-  for (const int rank : group.nodes().ranks_of(group.nodes().node_of(group.rank()))) {
-    if (rank == group.rank()) break;
-    purpose.near_before.push_back((*gpus)[static_cast<std::size_t>(rank)]);
-  }
-  auto endpoint = group.network()->open(group.rank(), group.size(), *meeting, purpose);
+  Result<transport::Purpose> purpose = purpose_of(group, gpu.value_or(""), deadline);
+  if (!purpose.ok()) return purpose.status();
+  purpose->device_memory = gpu && group.network()->relay.gpu_rows != GpuRows::staged;
+  opening.processors = purpose->processors;
+  auto endpoint = group.network()->open(group.rank(), group.size(), *meeting, *purpose);
   Status status = endpoint.status();
   if (status.ok()) {
     opening.endpoint = std::move(endpoint).value();

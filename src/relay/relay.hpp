@@ -38,6 +38,9 @@ std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
 /// Collective. How many processors this rank has of those that it may use, if ranks of the machine that may use the same ones
 /// share them evenly, and quotas of control groups likewise; 0: less than one. Not known: what else runs there.
 Result<int> processors_of_rank(bootstrap::Group& group, base::Deadline deadline);
+/// Collective. What an endpoint is opened for whose rows are in memory of a GPU at this address of PCI, or of none (empty).
+Result<transport::Purpose> purpose_of(bootstrap::Group& group, const std::string& gpu,
+                                      base::Deadline deadline);
 /// The area of a rank with the settings that a network has unless it is told otherwise. `row_bytes`: as in open().
 Result<window::RelayLayout> usual_layout(const window::WindowLayout& window,
                                          const routing::NodeMap& nodes, int rank,
