@@ -53,7 +53,6 @@ read_table() {
 
 # The options of a scenario as compiler definitions, those of its base first; one that names a file is its model.
 defines=()
-model=protocol.pml
 resolve() {
   local word
   for word in ${options[$1]}; do

@@ -18,8 +18,9 @@ namespace sluice::bench {
 /// ranks busy.
 class RawNetwork {
  public:
-  /// Collective. The group has several nodes. `gpu`: as in bare_endpoint(). No call waits for longer than `deadline_s`. `bytes`: about as many as an
-  /// operation puts to another rank; puts go round in as many, or 8 to 64 MiB, so that they meet memory as an operation does.
+  /// Collective. The group has several nodes. `gpu`: as in bare_endpoint(). No call waits for longer than `deadline_s`. `bytes`:
+  /// about as many as an operation puts to another rank; puts go round in as many, or 8 to 64 MiB, so that they meet memory as
+  /// an operation does.
   static Result<std::unique_ptr<RawNetwork>> open(bootstrap::Group& group, const std::string& gpu,
                                                   std::uint64_t bytes, double deadline_s);
 

@@ -2,7 +2,6 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include <array>
 #include <string>
 #include <vector>
 
@@ -37,11 +36,7 @@ class GpuPlace final : public Place {
   }
 
   Device device() const noexcept override { return Device::cuda; }
-  std::string pci_address() const override {
-    std::array<char, 32> address{};
-    (void)cudaDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), device_);
-    return address.data();
-  }
+  std::string pci_address() const override { return memory::pci_address(device_); }
   void adapt(CommunicatorOptions& options) const override {
     options.device = Device::cuda;
     options.device_index = device_;

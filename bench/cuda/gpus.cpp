@@ -3,7 +3,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <fstream>
 
 #include "memory/cuda/cuda_status.hpp"
@@ -35,11 +34,7 @@ Gpu describe(int device, int count) {
   gpu.multiprocessors = properties.multiProcessorCount;
   gpu.compute_major = properties.major;
   gpu.compute_minor = properties.minor;
-  std::array<char, 32> bus{};
-  if (cuda_status(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device), "bus")
-          .ok()) {
-    gpu.bus = bus.data();
-  }
+  gpu.bus = memory::pci_address(device);
   const Result<std::size_t> granularity = memory::DeviceMemory::granularity(device);
   gpu.sharing = granularity ? "file descriptors" : granularity.status().message();
   for (int other = 0; other < count; ++other) {

@@ -15,7 +15,6 @@
 #include "engine/cuda/ferry_launcher.hpp"
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/pinned_memory.hpp"
-#include "protocol/host_access.hpp"
 
 namespace sluice::testing {
 
@@ -66,13 +65,6 @@ class LoneFerry {
     return port_.pool->write(port_.args.worked, &worked, sizeof(worked));
   }
 
-  /// Whether all that was launched has said that it ends.
-  bool ended() const {
-    const auto* const line = reinterpret_cast<const std::uint64_t*>(
-        host(port_.rings + engine::cuda::kFerryItemsBytes +
-             engine::cuda::kFerryEndedLine * std::size_t{window::kLineBytes}));
-    return protocol::HostAccess::load_acquire(*line) == ferry_->launches();
-  }
   /// Of what has been launched.
   void await_end() const {
     static_cast<void>(cudaStreamSynchronize(static_cast<cudaStream_t>(port_.stream)));

@@ -45,10 +45,6 @@ class Launched {
     return true;
   }
 
-  __device__ __forceinline__ static bool leaves_duty(std::uint64_t* /*ring*/,
-                                                     std::uint64_t /*seen*/) {
-    return false;
-  }
   __device__ __forceinline__ bool let_go(std::uint64_t* ring, std::uint64_t number) const {
     // Pairs with the swap in Meanwhile::leaves_duty(): what was left by then is seen below.
     const std::uint64_t word = load_acquire(ring);

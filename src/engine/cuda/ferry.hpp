@@ -79,8 +79,8 @@ inline constexpr std::size_t kFerryHostBytes = kFerryItemsBytes + kFerryLines * 
 
 /// Who has a ring (ferry_block.cuh):
 ///   word := [duties : 14] [items : 48] [stays : 1] [taken : 1]
-/// Whether a block has it now; whether that is one of the ferry's own kernel, which stays for operations that have left it the duty;
-/// how many of the ring's items those have carried who have had it before (2^48: at a million a second, nine years); how often a
+/// Whether a block has it now; whether that is one of the ferry's own kernel, which stays for operations that have left it the
+/// duty; how many of the ring's items those have carried who have had it before (2^48: at a million a second, nine years); how often a
 /// duty has been left to who has it, modulo 2^14.
 struct RingWord {
   static constexpr std::uint64_t kTaken = 1;

@@ -59,9 +59,12 @@ __device__ __forceinline__ bool take_ring(std::uint64_t* ring, Stay& stay, std::
       }
       taken = (seen & RingWord::kTaken) == 0;
       number = RingWord::items(seen);
-      // Nobody else changes it before they find kStays there.
-      if (taken && Stay::kStays) store_relaxed(ring, seen | RingWord::kTaken | RingWord::kStays);
-      left = !taken && stay.leaves_duty(ring, seen);
+      if constexpr (Stay::kStays) {
+        // Nobody else changes it before they find kStays there.
+        if (taken) store_relaxed(ring, seen | RingWord::kTaken | RingWord::kStays);
+      } else {
+        left = !taken && stay.leaves_duty(ring, seen);
+      }
     }
     if (__any_sync(~0U, taken)) {
       fence_device();
@@ -101,6 +104,7 @@ __device__ __forceinline__ int await_items(const FerryArgs& f, int ring, std::ui
 ///   word()                something that says whether it is over, asked for beside what is waited for
 ///   is_over(word, lane)   whether it is, where that has not come
 ///   found(word)           that has come: the next wait begins when it has been carried
+///   kStays                whether it takes duties; if not:
 ///   leaves_duty(ring, word)   whether it was left to who has the ring, by its word, to stay
 /// and by the thread that counts:
 ///   let_go(ring, number)  lets the ring go, of which so many items have been carried, or says that it has to stay

@@ -138,10 +138,14 @@ bool Ferry::count() {
   return any;
 }
 
+bool Ferry::ended() const noexcept {
+  return HostAccess::load_acquire(line(kFerryEndedLine)) ==
+         launched_;  // Pairs with the store of ferry_kernel.
+}
+
 bool Ferry::step() {
   // Before the counts: what a launch that has ended has not carried, an operation's blocks may, or nobody.
-  // Pairs with the store of ferry_kernel.
-  const bool ended = HostAccess::load_acquire(line(kFerryEndedLine)) == launched_;
+  const bool has_ended = ended();
   bool any = count();
   const Status status = launches_.status();
   if (!status.ok())
@@ -151,7 +155,7 @@ bool Ferry::step() {
     push(waiting_.front());
     any = true;
   }
-  if (!ended || (carried_ == pushed_ && !due_)) return any;
+  if (!has_ended || (carried_ == pushed_ && !due_)) return any;
   due_ = false;
   launches_.launch(++launched_);
   return true;

@@ -90,6 +90,8 @@ class Ferry {
   std::uint64_t added() const noexcept { return pushed_ + waiting_.size(); }
   std::uint64_t carried() const noexcept { return carried_; }
   bool idle() const noexcept { return carried_ == added(); }
+  /// Whether the last launch says that it has ended.
+  bool ended() const noexcept;
   std::uint64_t launches() const noexcept { return launched_; }
 
  private:

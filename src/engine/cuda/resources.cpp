@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 
@@ -241,9 +240,7 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   Status status = prepare(config, resources, window);
 
   // Which GPU every rank is on: also of other nodes, which may be on this machine.
-  std::array<char, 32> name{};
-  (void)cudaDeviceGetPCIBusId(name.data(), static_cast<int>(name.size()), resources.device);
-  resources.pci_address = name.data();
+  resources.pci_address = memory::pci_address(resources.device);
   Result<std::vector<std::string>> places = group.all_gather(
       fmt::format("{} of {}", resources.pci_address, bootstrap::host_name()), deadline);
   if (!places) return places.status();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "memory/cuda/cuda_status.hpp"
 
+#include <array>
 #include <string>
 
 #include "memory/cuda/driver.hpp"
@@ -60,6 +61,13 @@ Status cuda_status(CUresult error, std::string_view what) {
 
 std::string gpu_text(int device) {
   return "GPU " + std::to_string(device);
+}
+
+std::string pci_address(int device) {
+  std::array<char, 32> address{};
+  const cudaError_t error =
+      cudaDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), device);
+  return cuda_status(error, "an address of PCI").ok() ? address.data() : "";
 }
 
 }  // namespace sluice::memory

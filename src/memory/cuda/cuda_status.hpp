@@ -23,4 +23,7 @@ Status cuda_status(CUresult error, std::string_view what);
 /// "GPU 3"
 std::string gpu_text(int device);
 
+/// "0000:3B:00.0", the device's address of PCI; empty: not known.
+std::string pci_address(int device);
+
 }  // namespace sluice::memory

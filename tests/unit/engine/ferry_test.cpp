@@ -129,13 +129,13 @@ TEST_F(FerryAlone, StaysForOperationsThatLeaveItTheDuty) {
         carry_all();
       }
       std::this_thread::sleep_for(10 * kLongerThanIdle);
-      EXPECT_FALSE(lone_->ended());
+      EXPECT_FALSE(ferry().ended());
     }
     worked.blocks[kind][receives] = 3;
     ASSERT_TRUE(lone_->set_worked(worked).ok());
     const auto deadline = base::Deadline::after(std::chrono::seconds(10));
-    while (!lone_->ended() && !deadline.expired()) std::this_thread::yield();
-    ASSERT_TRUE(lone_->ended()) << "it stays for ever";
+    while (!ferry().ended() && !deadline.expired()) std::this_thread::yield();
+    ASSERT_TRUE(ferry().ended()) << "it stays for ever";
   }
   EXPECT_EQ(ferry().launches(), word);
 }
