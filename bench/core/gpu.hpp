@@ -26,6 +26,10 @@ Result<std::unique_ptr<Place>> gpu_place(int rank);
 /// Copies by that GPU.
 Result<std::unique_ptr<Staging>> gpu_staging(Place& place, std::size_t bytes);
 
+/// Kernels on it that bring so many bytes of an operation to the host, and from there.
+Result<std::unique_ptr<Shuttle>> gpu_shuttle(Place& place, std::uint64_t out, std::uint64_t in,
+                                             double deadline_s);
+
 /// What is known of that GPU: name, memory, driver.
 std::string gpu_text();
 

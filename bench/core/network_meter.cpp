@@ -71,8 +71,11 @@ std::string network_namespace() {
 
 }  // namespace
 
-NetworkMeter::NetworkMeter(std::unique_ptr<RawNetwork> raw, const Case& bench_case)
-    : raw_(std::move(raw)),
+NetworkMeter::NetworkMeter(bootstrap::Group& group, std::unique_ptr<RawNetwork> raw,
+                           const Case& bench_case, Place& place)
+    : group_(group),
+      place_(place),
+      raw_(std::move(raw)),
       case_(bench_case),
       record_bytes_(codec::row_bytes(bench_case.dispatch_codec, bench_case.hidden) +
                     codec::scale_bytes(bench_case.dispatch_codec, bench_case.hidden)) {}
@@ -86,7 +89,8 @@ Result<std::unique_ptr<NetworkMeter>> NetworkMeter::open(World& world, const Cas
   Result<std::unique_ptr<RawNetwork>> raw =
       RawNetwork::open(*world.group(), place.pci_address(), bytes, bench_case.deadline_s);
   if (!raw) return raw.status();
-  std::unique_ptr<NetworkMeter> meter(new NetworkMeter(std::move(raw).value(), bench_case));
+  std::unique_ptr<NetworkMeter> meter(
+      new NetworkMeter(*world.group(), std::move(raw).value(), bench_case, place));
   if (Status status = meter->look_around(world); !status) return status;
   Result<std::unique_ptr<Staging>> staging = place.staging(meter->stream_bytes());
   if (!staging) return staging.status();
@@ -114,7 +118,9 @@ Status NetworkMeter::watch(Board& board, Contestant& contestant, Progress& progr
     }
   }
   if (Status status = passed(board.pass()); !status) return status;
-  return board.spread();  // How much each rank puts, for others to wait for.
+  // How much each rank puts, for others to wait for.
+  if (Status status = board.spread(); !status) return status;
+  return staging_ != nullptr ? open_bare_way(board) : Status();
 }
 
 Status NetworkMeter::watch_one(Board& board, Contestant& contestant, int operation, int turn) {
@@ -225,6 +231,66 @@ Status NetworkMeter::time_staging(Board& board, int round) {
   return {};
 }
 
+BarePlan NetworkMeter::bare_plan(const NetworkNumbers& numbers, int rank, int operation,
+                                 int pieces) const {
+  std::vector<std::vector<std::uint64_t>> put;
+  for (int from = 0; from < case_.ranks; ++from) {
+    put.push_back(
+        bytes_of(numbers, from,
+                 operation == kDispatch ? RawSeries::dispatch_bytes : RawSeries::combine_bytes));
+  }
+  return BarePlan::of(
+      case_.ranks, rank,
+      [&](int from, int to) {
+        return put[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+      },
+      pieces, raw_->traits().put_bytes_max);
+}
+
+// Of all ranks alike: whether none has more pieces than a kernel takes.
+bool NetworkMeter::fits_bare_way(const NetworkNumbers& numbers, int operation, int pieces) const {
+  for (int rank = 0; rank < case_.ranks; ++rank) {
+    const BarePlan plan = bare_plan(numbers, rank, operation, pieces);
+    if (std::max(plan.out.size(), plan.in.size()) > Shuttle::kPiecesMax) return false;
+  }
+  return true;
+}
+
+// All ranks' memory is of one size, so that each knows where the others' halves lie.
+Status NetworkMeter::open_bare_way(const Board& board) {
+  const NetworkNumbers numbers(board, case_);
+  std::uint64_t out_bytes = 0;
+  std::uint64_t in_bytes = 0;
+  for (int rank = 0; rank < case_.ranks; ++rank) {
+    for (const int operation : {kDispatch, kCombine}) {
+      const BarePlan plan = bare_plan(numbers, rank, operation, 1);
+      out_bytes = std::max(out_bytes, plan.out_bytes);
+      in_bytes = std::max(in_bytes, plan.in_bytes);
+    }
+  }
+  auto way = BareWay::open(group_, place_, out_bytes, in_bytes, case_.deadline_s);
+  if (!way) return way.status();
+  bare_way_ = std::move(way).value();
+  return {};
+}
+
+Status NetworkMeter::time_bare_way(Board& board, int round) {
+  // Queued ahead by the thread that puts: no more than a stream takes without waiting.
+  constexpr int kOperationsMax = 64;
+  const NetworkNumbers numbers(board, case_);
+  for (const int operation : {kDispatch, kCombine}) {
+    for (std::size_t way = 0; way < kBarePieces.size(); ++way) {
+      if (!fits_bare_way(numbers, operation, kBarePieces[way])) continue;
+      const BarePlan plan = bare_plan(numbers, board.rank(), operation, kBarePieces[way]);
+      const Result<double> us = bare_way_->time(board, plan, std::min(case_.chain, kOperationsMax));
+      if (!us) return us.status();
+      numbers.samples(board.rank(), bare_series(operation, way))[static_cast<std::size_t>(round)] =
+          *us;
+    }
+  }
+  return {};
+}
+
 Status NetworkMeter::measure(Board& board, int first, int end, Progress& progress) {
   // The first puts to a peer connect to it: this sample is replaced.
   if (Status status = time_exchange(board, RawSeries::stream, first); !status) return status;
@@ -240,6 +306,11 @@ Status NetworkMeter::measure(Board& board, int first, int end, Progress& progres
     }
     if (staging_ == nullptr) continue;
     if (Status status = time_staging(board, round); !status) return status;
+  }
+  // Not between raw puts, which are slower behind it.
+  for (int round = first; bare_way_ != nullptr && round < end; ++round) {
+    progress.tick("measuring the bare way", round, end);
+    if (Status status = time_bare_way(board, round); !status) return status;
   }
   return passed(board.pass());
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bare_way.hpp"
 #include "board.hpp"
 #include "case.hpp"
 #include "contestant.hpp"
@@ -46,7 +47,8 @@ class NetworkMeter {
  private:
   static constexpr std::uint64_t kStreamChunks = 16;
 
-  NetworkMeter(std::unique_ptr<RawNetwork> raw, const Case& bench_case);
+  NetworkMeter(bootstrap::Group& group, std::unique_ptr<RawNetwork> raw, const Case& bench_case,
+               Place& place);
   Status look_around(World& world);
   Status watch_one(Board& board, Contestant& contestant, int operation, int turn);
   /// What `from` puts to every rank.
@@ -58,9 +60,16 @@ class NetworkMeter {
   Status exchange(Board& board, RawSeries series, int round);
   Status time_one_way(Board& board, RawSeries series, std::uint64_t bytes, int round);
   Status time_staging(Board& board, int round);
+  BarePlan bare_plan(const NetworkNumbers& numbers, int rank, int operation, int pieces) const;
+  bool fits_bare_way(const NetworkNumbers& numbers, int operation, int pieces) const;
+  Status open_bare_way(const Board& board);
+  Status time_bare_way(Board& board, int round);
 
+  bootstrap::Group& group_;
+  Place& place_;
   std::unique_ptr<RawNetwork> raw_;
   std::unique_ptr<Staging> staging_;
+  std::unique_ptr<BareWay> bare_way_;
   const Case& case_;
   std::uint64_t record_bytes_;
   std::vector<std::string> hosts_;

@@ -22,8 +22,15 @@ enum class RawSeries : std::uint8_t {
   one_way_word,    ///< The same of 8 bytes.
   stage_out,       ///< Every rank copies as much as in a stream from its GPU to its host.
   stage_in,        ///< ... and back.
+  bare_dispatch,  ///< Every rank brings as many bytes as in a dispatch from its GPU to others', in so many pieces (kBarePieces).
+  bare_combine = bare_dispatch + 3,  ///< ... as in a combine.
 };
-inline constexpr int kRawSeries = 8;
+inline constexpr std::array<int, 3> kBarePieces = {1, 2, 4};
+inline constexpr int kRawSeries = static_cast<int>(RawSeries::bare_combine) + 3;
+inline constexpr RawSeries bare_series(int operation, std::size_t way) noexcept {
+  const auto first = operation == kDispatch ? RawSeries::bare_dispatch : RawSeries::bare_combine;
+  return static_cast<RawSeries>(static_cast<std::size_t>(first) + way);
+}
 
 /// Where numbers about the network lie on the board: bytes that a rank puts to every rank in a dispatch and
 /// in a combine, when its first put and last arrival were in each of so many, and its samples of the raw

@@ -129,6 +129,18 @@ NetworkResult NetworkResult::of(const Board& board, const Workload& workload,
   NetworkOperation& pair = result.operations[kPair];
   dispatch.puts_us = result.raw(RawSeries::dispatch_bytes).p50;
   combine.puts_us = result.raw(RawSeries::combine_bytes).p50;
+  for (const int operation : {kDispatch, kCombine}) {
+    NetworkOperation& of = result.operations[static_cast<std::size_t>(operation)];
+    for (std::size_t way = 0; way < kBarePieces.size(); ++way) {
+      const double us = result.raw(bare_series(operation, way)).p50;
+      if (us <= 0.0 || (of.bare_us > 0.0 && us >= of.bare_us)) continue;
+      of.bare_us = us;
+      of.bare_pieces = kBarePieces[way];
+    }
+  }
+  if (dispatch.bare_us > 0.0 && combine.bare_us > 0.0) {
+    pair.bare_us = dispatch.bare_us + combine.bare_us;
+  }
   pair.puts_us = dispatch.puts_us + combine.puts_us;
   dispatch.network_us = network_us(numbers, bench_case, kDispatch);
   combine.network_us = network_us(numbers, bench_case, kCombine);
@@ -176,6 +188,11 @@ double NetworkResult::staged_floor_us(int operation) const noexcept {
   const double in_us = of.staged_in_bytes * ratio(raw(RawSeries::stage_in).p50, bytes);
   const double network_us = of.busiest_node_bytes * ratio(stream.us, stream.busiest_node_bytes);
   return std::max({out_us, in_us, network_us}) + of.one_ways * kStagedWayUs;
+}
+
+double NetworkResult::times_bare_way(int operation) const noexcept {
+  const NetworkOperation& of = operations[static_cast<std::size_t>(operation)];
+  return ratio(of.us, of.bare_us);
 }
 
 double NetworkResult::times_staged_floor(int operation) const noexcept {

@@ -28,6 +28,9 @@ struct NetworkOperation {
   double one_ways = 1.0;            ///< Times that it has to cross the network.
   double staged_out_bytes = 0.0;    ///< Of one rank: what it puts, and what is put to it.
   double staged_in_bytes = 0.0;
+  /// With GPUs: the least median of the bare way (BareWay), and in how many pieces to each rank it is; 0: more than it takes.
+  double bare_us = 0.0;
+  int bare_pieces = 0;
 
   /// On the busiest node, if its bytes take so long; bytes per microsecond are megabytes per second.
   double gigabytes_per_second(double in_us) const noexcept {
@@ -67,6 +70,7 @@ struct NetworkResult {
   /// Where everything is staged: what an operation is measured by (docs/benchmarking.md), in us.
   double staged_floor_us(int operation) const noexcept;
   double times_staged_floor(int operation) const noexcept;
+  double times_bare_way(int operation) const noexcept;
 };
 
 }  // namespace sluice::bench

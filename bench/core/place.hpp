@@ -6,6 +6,7 @@
 #include <string>
 
 #include "buffer.hpp"
+#include "shuttle.hpp"
 #include "sluice/communicator.hpp"
 
 namespace sluice::bench {
@@ -42,6 +43,11 @@ class Place {
   /// Of so many bytes; null where the device's memory is the host's. The place must outlive it.
   virtual Result<std::unique_ptr<Staging>> staging(std::size_t /*bytes*/) {
     return std::unique_ptr<Staging>();
+  }
+  /// For so many bytes of one operation, out and in; null likewise.
+  virtual Result<std::unique_ptr<Shuttle>> shuttle(std::uint64_t /*out*/, std::uint64_t /*in*/,
+                                                   double /*deadline_s*/) {
+    return std::unique_ptr<Shuttle>();
   }
   /// Waits for everything that was queued.
   virtual Status finish() { return {}; }

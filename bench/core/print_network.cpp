@@ -79,6 +79,17 @@ void print_network(const NetworkResult& network, std::FILE* out) {
     print_raw(network, RawSeries::stage_in, what + " its host to its GPU",
               rate(RawSeries::stage_in), out);
   }
+  for (const int operation : {kDispatch, kCombine}) {
+    if (!network.staged) break;
+    for (std::size_t way = 0; way < kBarePieces.size(); ++way) {
+      if (network.raw(bare_series(operation, way)).p50 <= 0.0) continue;
+      print_raw(network, bare_series(operation, way),
+                fmt::format("the bare way of a {}, in {} piece{} to each",
+                            kOperationNames[static_cast<std::size_t>(operation)], kBarePieces[way],
+                            kBarePieces[way] == 1 ? "" : "s"),
+                "", out);
+    }
+  }
   fmt::print(out, "#\n# {:<9} {:>13} {:>13} {:>13} {:>10} {:>12} {:>12} {:>12}\n", "between", "put",
              "naive", "busiest node", "GB/s", "of raw", "times puts", "times a");
   fmt::print(out, "# {:<9} {:>13} {:>13} {:>13} {:>10} {:>12} {:>12} {:>12}\n", "nodes", "(B)",
@@ -107,10 +118,10 @@ void print_network(const NetworkResult& network, std::FILE* out) {
     if (!network.staged) break;
     fmt::print(out,
                "# {} staged: {:.2f} times {:.1f} us, which are the longest of copies out, network "
-               "and copies in, and {:.0f} us a way\n",
+               "and copies in, and {:.0f} us a way; {:.2f} times the bare way\n",
                kOperationNames[static_cast<std::size_t>(operation)],
                network.times_staged_floor(operation), network.staged_floor_us(operation),
-               kStagedWayUs);
+               kStagedWayUs, network.times_bare_way(operation));
   }
   fmt::print(out,
              "# the time of an operation, but for the network alone, is all of it (p50), its work "
@@ -136,6 +147,12 @@ Json network_json(const NetworkResult& network) {
   if (network.staged) {
     raw["stage_out_us"] = summary_json(network.raw(RawSeries::stage_out));
     raw["stage_in_us"] = summary_json(network.raw(RawSeries::stage_in));
+    for (const int operation : {kDispatch, kCombine}) {
+      for (std::size_t way = 0; way < kBarePieces.size(); ++way) {
+        raw[fmt::format("bare_{}_in_{}_us", kOperationNames[static_cast<std::size_t>(operation)],
+                        kBarePieces[way])] = summary_json(network.raw(bare_series(operation, way)));
+      }
+    }
   }
   for (const int operation : {kDispatch, kCombine, kPair}) {
     const NetworkOperation& of = network.operations[static_cast<std::size_t>(operation)];
@@ -155,6 +172,10 @@ Json network_json(const NetworkResult& network) {
     Json& of_json = json[kOperationNames[static_cast<std::size_t>(operation)]];
     of_json["staged_floor_us"] = network.staged_floor_us(operation);
     of_json["times_staged_floor"] = network.times_staged_floor(operation);
+    of_json["bare_way_us"] = network.operations[static_cast<std::size_t>(operation)].bare_us;
+    of_json["bare_way_pieces"] =
+        network.operations[static_cast<std::size_t>(operation)].bare_pieces;
+    of_json["times_bare_way"] = network.times_bare_way(operation);
   }
   return json;
 }

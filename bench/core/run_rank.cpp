@@ -241,8 +241,9 @@ int run_sluice(World& world, std::byte* board_memory, const Workload& workload,
   Board board(std::move(pieces), world.rank(), form, settings.watchdog_s, dead_peer, bridge.get());
   const int exit_status =
       run_contestants(board, workload, contestants, settings, progress, network.get());
+  network
+      .reset();  // Its kernels, where somebody has failed, wait no longer then: contestants may wait for them.
   contestants.clear();
-  network.reset();
   bridge.reset();
   if (exit_status == kExitFailed) return exit_status;
   const Status left = world.leave(std::chrono::seconds(10));

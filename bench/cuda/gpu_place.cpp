@@ -59,6 +59,10 @@ class GpuPlace final : public Place {
   Result<std::unique_ptr<Staging>> staging(std::size_t bytes) override {
     return gpu_staging(*this, bytes);
   }
+  Result<std::unique_ptr<Shuttle>> shuttle(std::uint64_t out, std::uint64_t in,
+                                           double deadline_s) override {
+    return gpu_shuttle(*this, out, in, deadline_s);
+  }
   Status finish() override {
     return cuda_status(cudaStreamSynchronize(stream_), "what was queued on the GPU");
   }

@@ -63,6 +63,19 @@ void add_word(LoneFerry& lone, int token) {
                     static_cast<std::uint64_t>(token) + 1, LoneFerry::kOther);
 }
 
+/// Rows that follow each other.
+void add_run(LoneFerry& lone, int tokens) {
+  const std::size_t row = lone.layout().combine_row(kBank, 0);
+  const std::size_t stride = lone.layout().combine_row_stride();
+  lone.ferry().carry(lone.in() + row, row,
+                     stride * static_cast<std::size_t>(tokens - 1) + kRowBytes, 1,
+                     LoneFerry::kOther);
+}
+template <void (*add)(LoneFerry&, int)>
+void add_each(LoneFerry& lone, int tokens) {
+  for (int token = 0; token < tokens; ++token) add(lone, token);
+}
+
 /// `add` for so many tokens at once. What comes from host memory was written there just before, as by a socket.
 void carry(benchmark::State& state, LoneFerry& lone, void (*add)(LoneFerry&, int)) {
   const auto tokens = static_cast<int>(state.range(0));
@@ -76,7 +89,7 @@ void carry(benchmark::State& state, LoneFerry& lone, void (*add)(LoneFerry&, int
       (void)lone.ferry().step();
     }
     const auto begin = Clock::now();
-    for (int token = 0; token < tokens; ++token) add(lone, token);
+    add(lone, tokens);
     if (!lone.carry_all()) return state.SkipWithError("the ferry did not carry all");
     state.SetIterationTime(std::chrono::duration<double>(Clock::now() - begin).count());
   }
@@ -98,7 +111,11 @@ int main(int argc, char** argv) {
   const struct {
     const char* name;
     void (*add)(LoneFerry&, int);
-  } kinds[] = {{"words", add_word}, {"rows", add_row}, {"sums", add_sum}, {"answers", add_answer}};
+  } kinds[] = {{"words", add_each<add_word>},
+               {"rows", add_each<add_row>},
+               {"run", add_run},
+               {"sums", add_each<add_sum>},
+               {"answers", add_each<add_answer>}};
   for (const auto& kind : kinds) {
     benchmark::RegisterBenchmark(
         kind.name, [&, add = kind.add](benchmark::State& state) { carry(state, **lone, add); })

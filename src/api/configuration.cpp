@@ -122,6 +122,25 @@ std::size_t packet_bytes(const Codec& codec, int hidden) {
   return row + static_cast<std::size_t>(units * packets) * window::kPacketBytes;
 }
 
+/// Of the longest record that a dispatch may have whose codec is none longer than the communicator's, unpadded (check_codec()).
+std::size_t packet_bytes_max(const engine::EngineConfig& config) {
+  const int hidden = config.shape.hidden;
+  std::size_t most = packet_bytes(config.options.dispatch_codec, hidden);
+  const auto consider = [&](const Codec& codec) {
+    const std::size_t bytes = codec::row_bytes(codec, hidden) + codec::scale_bytes(codec, hidden);
+    if (bytes <= config.window.dispatch_row_bytes) {
+      most = std::max(most, packet_bytes(codec, hidden));
+    }
+  };
+  for (const CodecKind kind : {CodecKind::bf16, CodecKind::f16, CodecKind::f32}) {
+    consider({kind, ScaleForm::f32, 128});
+  }
+  for (const ScaleForm form : {ScaleForm::f32, ScaleForm::pow2, ScaleForm::ue8m0}) {
+    for (const int group : {32, 64, 128, 256}) consider({CodecKind::fp8, form, group});
+  }
+  return most;
+}
+
 window::PacketShape packet_shape(const engine::EngineConfig& config) {
   window::PacketShape packets;
   packets.ranks = config.ranks;
@@ -141,7 +160,7 @@ window::PacketShape packet_shape(const engine::EngineConfig& config) {
   }
   packets.local_experts = config.map.max_local_experts();
   packets.combine_rows_per_token = config.options.permit_single ? config.shape.top_k : 1;
-  packets.dispatch_row_bytes = packet_bytes(config.options.dispatch_codec, config.shape.hidden);
+  packets.dispatch_row_bytes = packet_bytes_max(config);
   packets.combine_row_bytes =
       codec::row_bytes({config.options.combine_codec, ScaleForm::f32, 128}, config.shape.hidden);
   return packets;

@@ -168,10 +168,17 @@ bool BundlingEndpoint::fits_bundle(const Chunk& chunk) noexcept {
 
 // That it can take along.
 bool BundlingEndpoint::finds_bundle(const Chunk& chunk) noexcept {
-  const std::size_t filled = of(chunk.peer).filled;
+  const Peer& peer = of(chunk.peer);
   const Traits& below = below_->traits();
-  return filled != 0 && filled + sizeof(Entry) <= kBundleBytes && below.pieces_max > 1 &&
-         kBundleBytes + chunk.bytes <= below.put_bytes_max && of_hosts(chunk);
+  return peer.filled != 0 && peer.filled + sizeof(Entry) <= kBundleBytes &&
+         below.pieces_max > 1 + peer.held.size() &&
+         kBundleBytes + peer.held_bytes + chunk.bytes <= below.put_bytes_max && of_hosts(chunk);
+}
+
+// For the next one, with which it would go.
+bool BundlingEndpoint::may_wait(const Chunk& chunk) noexcept {
+  return chunk.more && chunk.bytes <= settings_.held_bytes_max &&
+         below_->traits().pieces_max > 2 + of(chunk.peer).held.size();
 }
 
 // If they cannot go now, nothing has changed.
@@ -181,17 +188,23 @@ Posted BundlingEndpoint::put_along(const Chunk& chunk) {
   const Entry entry{0, 0, chunk.immediate, 0, {}};
   std::memcpy(memory_.get() + departure_place(chunk.peer, static_cast<int>(place)) + peer.filled,
               &entry, sizeof(entry));
+  const bool waits = may_wait(chunk);
   peer.filled += sizeof(entry);
   ++peer.entries;
-  const Piece piece{chunk.from + 1, chunk.from_offset, chunk.to + 1, chunk.to_offset, chunk.bytes};
-  const Posted posted = flush(chunk.peer, std::span(&piece, 1));
+  peer.held.push_back(
+      {chunk.from + 1, chunk.from_offset, chunk.to + 1, chunk.to_offset, chunk.bytes});
+  peer.held_contexts.push_back(chunk.context);
+  peer.held_bytes += chunk.bytes;
+  if (waits) peer.only_immediates = false;
+  const Posted posted = waits ? Posted::yes : flush(chunk.peer);
   if (posted == Posted::busy) {
     peer.filled -= sizeof(entry);
     --peer.entries;
+    peer.held.pop_back();
+    peer.held_contexts.pop_back();
+    peer.held_bytes -= chunk.bytes;
   }
-  if (posted != Posted::yes) return posted;
-  peer.along[place] = chunk.context;
-  peer.bytes += chunk.bytes;
+  if (posted == Posted::yes) peer.bytes += chunk.bytes;
   return posted;
 }
 
@@ -201,7 +214,11 @@ Posted BundlingEndpoint::put(const Chunk& chunk) {
   // What is put next may be longer, and take both along.
   const bool copied = fits && (chunk.more || chunk.bytes <= settings_.copied_bytes_max);
   if (!copied && finds_bundle(chunk)) return put_along(chunk);
-  if (!fits) return put_alone(chunk);
+  if (!fits) {
+    // What has waited for it does so no longer.
+    if (!of(chunk.peer).held.empty() && flush(chunk.peer) == Posted::gone) return Posted::gone;
+    return put_alone(chunk);
+  }
   const std::size_t needed = sizeof(Entry) + padded(chunk.bytes);
   std::byte* const at = room(chunk.peer, needed);
   Peer& peer = of(chunk.peer);
@@ -239,7 +256,7 @@ std::byte* BundlingEndpoint::room(int target, std::size_t bytes) {
 }
 
 /// Whether nothing waits any more.
-Posted BundlingEndpoint::flush(int target, std::span<const Piece> along) {
+Posted BundlingEndpoint::flush(int target) {
   Peer& peer = of(target);
   if (peer.filled == 0) return Posted::yes;
   const auto place = static_cast<int>(peer.put % kBundles);
@@ -251,7 +268,7 @@ Posted BundlingEndpoint::flush(int target, std::span<const Piece> along) {
   bundle.bytes = static_cast<std::uint32_t>(peer.filled);
   bundle.immediate = immediate_of(rank_, place);
   bundle.context = context_of(static_cast<std::uint64_t>(place));
-  bundle.with = along;
+  bundle.with = peer.held;
   const Header header{peer.put, peer.emptied, peer.entries, 0};
   std::memcpy(memory_.get() + bundle.from_offset, &header, sizeof(header));
   const Posted posted = below_->put(bundle);
@@ -259,6 +276,9 @@ Posted BundlingEndpoint::flush(int target, std::span<const Piece> along) {
   if (posted != Posted::yes) return posted;
   peer.filled = 0;
   peer.unsent[static_cast<std::size_t>(place)] = true;
+  peer.along[static_cast<std::size_t>(place)].swap(peer.held_contexts);  // That one's are none.
+  peer.held.clear();
+  peer.held_bytes = 0;
   ++peer.put;
   peer.told = peer.emptied;
   return posted;
@@ -341,9 +361,10 @@ void BundlingEndpoint::take(const Event& event) {
 void BundlingEndpoint::took_away(int target, std::size_t place) {
   Peer& peer = of(target);
   peer.unsent[place] = false;
-  if (const auto context = std::exchange(peer.along[place], std::nullopt)) {
-    ready_.push_back({Event::Kind::sent, target, 0, *context});
+  for (const std::uint64_t context : peer.along[place]) {
+    ready_.push_back({Event::Kind::sent, target, 0, context});
   }
+  peer.along[place].clear();
 }
 
 void BundlingEndpoint::empty(int source, int place) {
@@ -404,6 +425,9 @@ void BundlingEndpoint::took(int peer, int chunks) {
 void BundlingEndpoint::lose(int peer) {
   of(peer).gone = true;
   of(peer).filled = 0;
+  of(peer).held.clear();
+  of(peer).held_contexts.clear();
+  of(peer).held_bytes = 0;
   std::erase_if(ready_, [&](const Event& event) {
     return event.kind == Event::Kind::sent && event.peer == peer;
   });

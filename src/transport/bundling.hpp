@@ -24,16 +24,18 @@ struct BundlingSettings {
   std::chrono::nanoseconds patience = std::chrono::microseconds(8);
   /// Chunks of more take along the bundle that they find, where the network takes two pieces, unless another one comes next.
   std::uint32_t copied_bytes_max = 2000;
+  /// What goes along, and is no longer than this, waits for another one that is put next, if that can go along, too.
+  std::uint32_t held_bytes_max = 65536;
 };
 
 /// What is put to one peer between two polls travels as one chunk of the endpoint below, if it is
 /// short: every put costs both sides some 5 us on TCP, however short it is. The receiver copies what
 /// has come to where it belongs, and tells of it as if it had come by itself.
 ///
-/// **Along.** Where the network takes chunks of two pieces, a long one that finds a bundle takes it along, instead
-/// of being copied into it, or a chunk of its own: the bundle has an entry for it, and its bytes are the second piece, which comes
-/// to where it belongs. It is `sent` when the bundle is. One that fits, and behind which there is another one (Chunk::more), leaves
-/// that to it, and is copied.
+/// **Along.** Where the network takes chunks of several pieces, a long one that finds a bundle takes it along, instead
+/// of being copied into it, or a chunk of its own: the bundle has an entry for it, and its bytes are another piece, which comes
+/// to where it belongs. It is `sent` when the bundle is. If there is another one behind it (Chunk::more), one that fits a bundle leaves
+/// that to it, and is copied; and one that does not, but is not much longer, waits for it, if there may be a piece more.
 ///
 /// **Bundles.** A pair of ranks has kBundles places, each of kBundleBytes, at the receiver, used in turn:
 ///   bundle := header (entry bytes)[n]
@@ -100,7 +102,11 @@ class BundlingEndpoint final : public Endpoint {
     std::uint32_t put = 0;         // Bundles, and how many the peer has emptied.
     std::uint32_t emptied_there = 0;
     std::array<bool, kBundles> unsent{};  // Places here that the endpoint below may read.
-    std::array<std::optional<std::uint64_t>, kBundles> along{};  // Contexts of what went along.
+    std::vector<Piece> held;              // What goes along with the bundle that is being filled,
+    std::vector<std::uint64_t> held_contexts;
+    std::uint64_t held_bytes = 0;
+    std::array<std::vector<std::uint64_t>, kBundles>
+        along;  // and contexts of what went along with those before.
     // Of the peer's bundles: how many were emptied here, which after them, and what it was told.
     std::uint32_t emptied = 0;
     std::array<bool, kBundles> emptied_early{};
@@ -118,13 +124,14 @@ class BundlingEndpoint final : public Endpoint {
   bool of_hosts(const Chunk& chunk) noexcept;
   bool fits_bundle(const Chunk& chunk) noexcept;
   bool finds_bundle(const Chunk& chunk) noexcept;
+  bool may_wait(const Chunk& chunk) noexcept;
   Posted put_along(const Chunk& chunk);
   /// In this rank's region: where bundles of a peer arrive, and where those for it are made.
   static std::size_t arrival_place(int source, int place) noexcept;
   std::size_t departure_place(int target, int place) const noexcept;
   Posted put_alone(Chunk chunk);
-  /// With what goes along: one at most.
-  Posted flush(int target, std::span<const Piece> along = {});
+  /// With what goes along.
+  Posted flush(int target);
   /// Room for an entry in the bundle that is being filled; null: there is none now.
   std::byte* room(int target, std::size_t bytes);
   void flush_all();

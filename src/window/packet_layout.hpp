@@ -100,7 +100,7 @@ struct PacketShape {
   int tokens = 0;         // S
   int local_experts = 0;  // L'
   int combine_rows_per_token = 1;
-  std::size_t dispatch_row_bytes = 0;  // data and scale packets of one record
+  std::size_t dispatch_row_bytes = 0;  // data and scale packets of one record, of any call
   std::size_t combine_row_bytes = 0;
   int cell_tokens = 0;  // Cells have bits of so many tokens.
   int stages = 0;       // Bs

@@ -213,6 +213,29 @@ TEST_P(Order, OnlyCachedDispatches) {
   expect_clean(run(scenario));
 }
 
+// Records of one call are shorter than those of the next, in the same places: of neither may anything be taken for the other's.
+// All tokens go to all ranks, so that rows lie next to each other.
+TEST_P(Order, CodecsThatChange) {
+  Scenario scenario = small();
+  scenario.shape = Shape{4, 4, 1024, 24};
+  scenario.options.in_flight = 1;
+  scenario.options.dispatch_codec = Codec{CodecKind::f32};
+  scenario.options.combine_codec = CodecKind::f32;
+  // More often than there are places, of each kind.
+  for (int i = 0; i < 21; ++i) {
+    StepSpec spec;
+    spec.tokens = support::TokensKind::full;
+    spec.reduce = Reduce::rank;
+    spec.x_dtype = spec.y_dtype = spec.out_dtype = DType::f32;
+    if (i / 7 == 1) {
+      spec.codec = Codec{CodecKind::bf16};
+      spec.combine_codec = CodecKind::bf16;
+    }
+    scenario.steps.push_back(spec);
+  }
+  expect_clean(run(scenario));
+}
+
 // A rank to which and from which nothing ever goes may not run ahead of the others' banks.
 TEST_P(Order, AnIdleRankIsSlow) {
   Scenario scenario = small();

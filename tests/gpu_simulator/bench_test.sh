@@ -70,5 +70,8 @@ SLUICE_NETWORK_PATIENCE_MS=60000 "$sluice" bench --engine cuda --ranks 3 --nodes
   >"$folder/table"
 cat "$folder/table"
 grep -q '# OK: every value is right' "$folder/table"
-[ "$(count '^# [a-z]* staged: ' "$folder/table")" = 3 ]
+[ "$(count '^# [a-z]* staged: .* times the bare way$' "$folder/table")" = 3 ]
+[ "$(count 'the bare way of a [a-z]*, in ' "$folder/table")" = 6 ]
 [ "$(count '"times_staged_floor"' "$folder/nodes.json")" = 3 ]
+[ "$(count '"times_bare_way"' "$folder/nodes.json")" = 3 ]
+[ "$(count '"bare_way_us": 0' "$folder/nodes.json")" = 0 ]

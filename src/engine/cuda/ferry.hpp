@@ -12,8 +12,8 @@
 namespace sluice::engine::cuda {
 
 inline constexpr std::uint32_t kFerryRing = 2048;  // Items of each ring.
-/// Of an item, at most: what the lanes of a warp ask for at once.
-inline constexpr std::uint32_t kFerryPackets = 256;
+/// Of an item, at most. All packets of the items that a block finds at once its warps share.
+inline constexpr std::uint32_t kFerryPackets = 2048;
 
 /// Something that is copied, or a word that is told to this rank, in a ring:
 ///   low  := [to: offset in the lane : 32] [from: in host memory, or that of rows, in packets : 32]

@@ -143,20 +143,28 @@ __device__ __forceinline__ void carry_ring(const FerryArgs& f, int ring, Stay& s
       if (shared.gone) return;
       continue;
     }
-    const FerryTeam team(Shape::kWarps, count, warp);
+    const FerrySlices<Shape> slices(f, shared.items[lane], count, lane);
+    slices.carry(warp);
+    const int others = __popc(slices.others());
+    // Mostly there is but one or the other.
+    const auto item_of = [&](int i) {
+      return shared.items[others == count ? i : nth_of(slices.others(), i)];
+    };
+    const FerryTeam team(Shape::kWarps, others, warp);
     const int first = warp / team.size;
     uint4 held = {};
 #pragma unroll 1
-    for (int i = first; i < count; i += Shape::kWarps / team.size) {
-      held = carry_item<Shape>(f, shared.items[i], team, lane);
+    for (int i = first; i < others; i += Shape::kWarps / team.size) {
+      const uint4 item = item_of(i);
+      held = carry_item<Shape>(f, item, team, lane);
       if (team.size > 1) break;
       __syncwarp();
-      say_item(f, shared.items[i], held, lane);
+      say_item(f, item, held, lane);
     }
     number += static_cast<std::uint64_t>(count);
     __syncthreads();
     if (team.size > 1) {
-      if (team.leads() && first < count) say_item(f, shared.items[first], held, lane);
+      if (team.leads() && first < others) say_item(f, item_of(first), held, lane);
       __syncthreads();  // What is counted has been said.
     }
     // What was copied was read: it may be overwritten. By a thread of the last warp, for which the others wait no sooner than when

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "engine/cuda/ferry_slices.cuh"
 #include "engine/cuda/ferry_sum.cuh"
 #include "engine/cuda/operation.cuh"
 
@@ -11,14 +12,9 @@
 /// says that it is there.)
 namespace sluice::engine::cuda {
 
-__device__ __forceinline__ std::byte* lane_at(const FerryArgs& f, uint4 item, int rank) {
-  return f.windows[rank] + f.layout.lane(static_cast<int>(item.w >> 4) & 15) + item.y;
-}
-
-/// Packets to each of several places.
-template <typename Shape, typename Place>
-__device__ __forceinline__ void copy_packets(const std::byte* from, int packets,
-                                             std::uint32_t ranks, const Place& place,
+/// A row from one place to another.
+template <typename Shape>
+__device__ __forceinline__ void copy_packets(const std::byte* from, std::byte* to, int packets,
                                              FerryTeam team, int lane) {
   constexpr int kEach = Shape::kEach;
 #pragma unroll 1
@@ -29,15 +25,11 @@ __device__ __forceinline__ void copy_packets(const std::byte* from, int packets,
       const int at = first + i * 32 + lane;
       if (at < packets) held[i] = load_packet(from + at * int{window::kPacketBytes});
     }
-#pragma unroll 1
-    for (std::uint32_t left = ranks; left != 0; left &= left - 1) {
-      std::byte* const to = place(__ffs(static_cast<int>(left)) - 1);
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        const int at = first + i * 32 + lane;
-        // Pairs with the loads of the reader, as a peer's own store does.
-        if (at < packets) store_packet(to + at * int{window::kPacketBytes}, held[i]);
-      }
+    for (int i = 0; i < kEach; ++i) {
+      const int at = first + i * 32 + lane;
+      // Pairs with the loads of the reader, as a peer's own store does.
+      if (at < packets) store_packet(to + at * int{window::kPacketBytes}, held[i]);
     }
   }
 }
@@ -72,9 +64,9 @@ template <typename Shape>
 __device__ __forceinline__ void carry_row(const FerryArgs& f, uint4 item, const FerryTokenOf& of,
                                           FerryTeam team, int lane) {
   const std::size_t offset = f.layout.staged_offset(of.bank, of.token);
-  copy_packets<Shape>(
-      f.landed[of.source] + offset, static_cast<int>(item.z & 0xffffU), 1,
-      [&](int /*rank*/) { return f.windows[f.rank] + f.landings[of.source] + offset; }, team, lane);
+  copy_packets<Shape>(f.landed[of.source] + offset,
+                      f.windows[f.rank] + f.landings[of.source] + offset,
+                      static_cast<int>(item.z & 0xffffU), team, lane);
 }
 
 /// What belongs to an answer of a combine, into its lane. Returns the answer, to the team's first lane.
@@ -87,9 +79,7 @@ __device__ __forceinline__ uint4 carry_answer(const FerryArgs& f, uint4 item,
   const auto copy_row = [&](int route, int packets) {
     const std::uint32_t row =
         layout.combine_row(of.bank, of.token * layout.shape().combine_rows_per_token + route);
-    copy_packets<Shape>(
-        f.row_lanes_in[of.source] + row, packets, 1, [&](int /*rank*/) { return to + row; }, team,
-        lane);
+    copy_packets<Shape>(f.row_lanes_in[of.source] + row, to + row, packets, team, lane);
   };
   constexpr auto kPerRoute = static_cast<std::uint32_t>(FerryItem::kRowPerRoute);
   const bool per_route = (item.z & kPerRoute) != 0;
@@ -136,20 +126,13 @@ __device__ __forceinline__ void tell_item(const FerryArgs& f, uint4 item, int la
   }
 }
 
-/// Returns what say_item() needs besides.
+/// What is not sliced. Returns what say_item() needs besides.
 template <typename Shape>
 __device__ __forceinline__ uint4 carry_item(const FerryArgs& f, uint4 item, FerryTeam team,
                                             int lane) {
   const FerryTokenOf of(item);
   const std::uint32_t what = of.what;
   switch (what) {
-    case FerryItem::kPackets:
-    case FerryItem::kRowPackets:
-      copy_packets<Shape>((what == FerryItem::kPackets ? f.host : f.rows) +
-                              std::size_t{item.x} * window::kPacketBytes,
-                          static_cast<int>(item.z & 0xffffU), item.z >> 16,
-                          [&](int rank) { return lane_at(f, item, rank); }, team, lane);
-      break;
     case FerryItem::kRow:
       if (mutant(KernelMutant::said_before_carried) && team.leads()) say_item(f, item, {}, lane);
       carry_row<Shape>(f, item, of, team, lane);

@@ -40,8 +40,14 @@ void Ferry::carry_pieces(std::size_t from, std::size_t to, std::size_t bytes, st
                          int source, std::uint32_t what) {
   std::size_t packets = (bytes + kPacketBytes - 1) / kPacketBytes;
   std::size_t packet = from / kPacketBytes;
+  // About as much for each block, and something for all lanes of a warp.
+  constexpr std::size_t kLanes = 32;
+  static_assert(kFerryPackets % kLanes == 0);
+  const std::size_t rounds = (packets + kBlocks * kFerryPackets - 1) / (kBlocks * kFerryPackets);
+  const std::size_t pieces = std::max<std::size_t>(rounds, 1) * kBlocks;
+  const std::size_t each = (packets + pieces * kLanes - 1) / (pieces * kLanes) * kLanes;
   while (packets > 0) {
-    const std::size_t piece = std::min<std::size_t>(packets, kFerryPackets);
+    const std::size_t piece = std::min(packets, each);
     add({packet | to << 32, std::uint64_t{ranks} << 16 | piece}, source, what);
     packets -= piece;
     packet += piece;

@@ -14,6 +14,13 @@ struct FerryShape {
   static constexpr int kEach = kPacketsEach;
 };
 
+/// The nth member of a set that has more.
+__device__ __forceinline__ int nth_of(std::uint32_t set, int n) {
+#pragma unroll 1
+  for (; n > 0; --n) set &= set - 1;
+  return __ffs(static_cast<int>(set)) - 1;
+}
+
 /// The warps of a block that carry one item together: all of them, if there is no other. (One warp asks for a row in several
 /// parts, one after the other.)
 struct FerryTeam {
@@ -21,7 +28,7 @@ struct FerryTeam {
   int member;
 
   __device__ __forceinline__ FerryTeam(int warps, int items, int warp)
-      : size(items < warps ? warps / items : 1), member(warp % size) {}
+      : size(items > 0 && items < warps ? warps / items : 1), member(warp % size) {}
   __device__ __forceinline__ bool leads() const { return member == 0; }
 };
 

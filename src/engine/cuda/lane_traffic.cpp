@@ -227,17 +227,29 @@ void LaneTraffic::carry_rows(int source, int bank, int group) {
   const std::uint32_t tag =
       window::tag_of(dispatches_[at(source) * at(layout.shape().banks) + at(bank)].epoch);
   const int end = std::min(view_.tokens(), (group + 1) * site_.own().group_rows());
-  for (int token = group * site_.own().group_rows(); token < end; ++token) {
+  for (int token = group * site_.own().group_rows(); token < end;) {
     const std::uint16_t ranks = row_ranks(source, bank, token);
-    if (ranks == 0) continue;
+    if (ranks == 0) {
+      ++token;
+      continue;
+    }
     const int reader = std::countr_zero(ranks);
     const std::size_t bytes = view_.record_bytes(heads(source, reader), CellKind::dispatch, bank);
     if (view_.throughput()) {
       ferry_.carry_row({source, bank, token}, tag, bytes / kPacketBytes, ranks);
-    } else {
-      ferry_.carry_packets_of_rows(view_.row_from(site_.rank, source, bank, token),
-                                   layout.dispatch_row(bank, token), bytes, ranks, source);
+      ++token;
+      continue;
     }
+    // Those that follow each other, for the same ranks, in one go, as they lie alike on both sides: with what lies between
+    // them, in which no call has packets if this one's are as long as any.
+    int after = token + 1;
+    if (bytes >= layout.shape().dispatch_row_bytes) {
+      while (after < end && row_ranks(source, bank, after) == ranks) ++after;
+    }
+    ferry_.carry_packets_of_rows(
+        view_.row_from(site_.rank, source, bank, token), layout.dispatch_row(bank, token),
+        at(after - token - 1) * layout.staged_row_stride() + bytes, ranks, source);
+    token = after;
   }
 }
 
@@ -347,12 +359,22 @@ void LaneTraffic::carry_answer_rows(int source, const Arrival& arrival, int bank
     }
     return;
   }
-  for (int slot = group * site_.own().group_rows(); slot < end; ++slot) {
-    if (!view_.has_row(in, arrival.epoch, slot)) continue;
+  const std::size_t bytes = view_.record_bytes(in, CellKind::combine, bank);
+  for (int slot = group * site_.own().group_rows(); slot < end;) {
+    if (!view_.has_row(in, arrival.epoch, slot)) {
+      ++slot;
+      continue;
+    }
+    // As rows of a dispatch.
+    int after = slot + 1;
+    if (bytes >= layout.shape().combine_row_bytes) {
+      while (after < end && view_.has_row(in, arrival.epoch, after)) ++after;
+    }
     const std::size_t offset = layout.combine_row(bank, slot);
     ferry_.carry_packets_of_rows(view_.lanes(site_.rank).in_row(source, offset), offset,
-                                 view_.record_bytes(in, CellKind::combine, bank),
+                                 at(after - slot - 1) * layout.combine_row_stride() + bytes,
                                  static_cast<std::uint16_t>(1U << site_.rank), source);
+    slot = after;
   }
 }
 

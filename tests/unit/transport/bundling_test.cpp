@@ -277,6 +277,52 @@ TEST(Bundling, OneThatIsFollowedByALongerOneLeavesItsBundleToIt) {
   }
 }
 
+// One that is too long for a bundle, and not by much, waits for the next one, if the network takes all three at once.
+TEST(Bundling, OneThatGoesAlongWaitsForTheOneBehindIt) {
+  for (std::size_t most = 2; most <= 4; ++most) {
+    Pair pair({1000, std::chrono::hours(1), 2000, 5000}, calm_with_pieces(most));
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 0)), Posted::yes);
+    Chunk middle = Pair::chunk(1000, 5000, 1);
+    middle.more = true;
+    ASSERT_EQ(pair.ends[0]->put(middle), Posted::yes);
+    EXPECT_EQ(pair.puts, most == 2 ? 1 : 0);
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(10'000, 50'000, 2)), Posted::yes);
+    EXPECT_EQ(pair.puts, most == 2 ? 2 : 1);
+    EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1, 2}));
+    EXPECT_EQ(std::memcmp(&pair.memory[0][1000], &pair.memory[1][1000], 5000), 0);
+    EXPECT_EQ(std::memcmp(&pair.memory[0][10'000], &pair.memory[1][10'000], 50'000), 0);
+    EXPECT_EQ(pair.ends[0]->bytes_put(1), 55'100U);
+    // A longer one does not wait.
+    pair.puts = 0;
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 3)), Posted::yes);
+    middle.bytes = 5001;
+    ASSERT_EQ(pair.ends[0]->put(middle), Posted::yes);
+    EXPECT_EQ(pair.puts, 1);
+  }
+}
+
+// If none comes, it waits no longer than until the next poll; and as many wait as the network takes.
+TEST(Bundling, WhatWaitsForAnotherGoesWithoutIt) {
+  Pair pair({1000, std::chrono::hours(1), 2000, 5000}, calm_with_pieces(3));
+  Chunk one = Pair::chunk(1000, 5000, 1);
+  one.more = true;
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 0)), Posted::yes);
+  ASSERT_EQ(pair.ends[0]->put(one), Posted::yes);
+  EXPECT_EQ(pair.puts, 0);
+  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 1}));
+  EXPECT_EQ(pair.puts, 1);
+  pair.puts = 0;
+  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 2)), Posted::yes);
+  for (const std::uint32_t immediate : {3U, 4U}) {
+    one.immediate = immediate;
+    EXPECT_EQ(pair.puts, 0);
+    ASSERT_EQ(pair.ends[0]->put(one), Posted::yes);
+  }
+  EXPECT_EQ(pair.puts, 1);
+  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{2, 3, 4}));
+  EXPECT_EQ(pair.puts, 1);
+}
+
 // Signs that wait for company find it.
 TEST(Bundling, ALongOneTakesSignsAlong) {
   Pair pair({1000, std::chrono::hours(1)}, calm_with_pieces(2));
@@ -312,12 +358,15 @@ TEST(Bundling, WhatDoesNotFitBesideABundleGoesByItself) {
 // Its memory may change only then; and never is for one that is lost.
 TEST(Bundling, WhatGoesAlongIsSentWithItsBundle) {
   for (const bool lost : {false, true}) {
-    Adversity adversity = calm_with_pieces(2);
+    Adversity adversity = calm_with_pieces(3);
     adversity.late_read = 1024;
     Pair pair({1000, std::chrono::nanoseconds(0)}, adversity);
     ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 7)), Posted::yes);
+    Chunk first = Pair::chunk(4000, 1500, 9);
+    first.more = true;  // It waits for the next one.
+    ASSERT_EQ(pair.ends[0]->put(first), Posted::yes);
     ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 2000, 8)), Posted::yes);
-    pair.memory[0][0] = pair.memory[0][2000] = std::byte{99};
+    pair.memory[0][0] = pair.memory[0][2000] = pair.memory[0][4000] = std::byte{99};
     if (lost) pair.ends[0]->abandon(1);
     std::vector<std::uint64_t> sent;
     std::array<Event, 16> events;
@@ -326,9 +375,10 @@ TEST(Bundling, WhatGoesAlongIsSentWithItsBundle) {
       for (std::size_t i = 0; i < count; ++i) sent.push_back(events[i].context);
       if (!sent.empty() && sent.back() == 8) pair.memory[0][2000] = std::byte{98};
     }
-    EXPECT_EQ(sent, lost ? std::vector<std::uint64_t>{} : (std::vector<std::uint64_t>{7, 8}));
+    EXPECT_EQ(sent, lost ? std::vector<std::uint64_t>{} : (std::vector<std::uint64_t>{7, 9, 8}));
     if (lost) continue;
-    EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{7, 8}));
+    EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{7, 9, 8}));
+    EXPECT_EQ(pair.memory[1][4000], std::byte{99});
     EXPECT_EQ(pair.memory[1][0], std::byte{0});      // It was copied.
     EXPECT_EQ(pair.memory[1][2000], std::byte{99});  // It was not, and was read before `sent`.
   }
@@ -336,17 +386,27 @@ TEST(Bundling, WhatGoesAlongIsSentWithItsBundle) {
 
 // Neither has gone then, and the bundle is as it was.
 TEST(Bundling, ALongOneThatIsRefusedComesAgain) {
-  Pair pair({1000, std::chrono::nanoseconds(0)}, calm_with_pieces(2));
-  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 0)), Posted::yes);
-  pair.refusals = 2;
-  for (int i = 0; i < 2; ++i) {
-    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 2000, 1)), Posted::busy);
+  for (const bool held : {false, true}) {  // Another one waits for it.
+    Pair pair({1000, std::chrono::nanoseconds(0)}, calm_with_pieces(3));
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(0, 100, 0)), Posted::yes);
+    Chunk first = Pair::chunk(10'000, 3000, 3);
+    first.more = true;
+    if (held) {
+      ASSERT_EQ(pair.ends[0]->put(first), Posted::yes);
+    }
+    pair.refusals = 2;
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 2000, 1)), Posted::busy);
+    }
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(5000, 100, 2)), Posted::yes);
+    ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 2000, 1)), Posted::yes);
+    EXPECT_EQ(pair.arrived(), held ? (std::vector<std::uint32_t>{0, 3, 2, 1})
+                                   : (std::vector<std::uint32_t>{0, 2, 1}));
+    EXPECT_EQ(pair.puts, 1);
+    EXPECT_EQ(pair.ends[0]->bytes_put(1), held ? 5200U : 2200U);
+    EXPECT_EQ(std::memcmp(&pair.memory[0][2000], &pair.memory[1][2000], 2000), 0);
+    EXPECT_EQ(pair.memory[1][4000], std::byte{0});
   }
-  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(5000, 100, 2)), Posted::yes);
-  ASSERT_EQ(pair.ends[0]->put(Pair::chunk(2000, 2000, 1)), Posted::yes);
-  EXPECT_EQ(pair.arrived(), (std::vector<std::uint32_t>{0, 2, 1}));
-  EXPECT_EQ(pair.puts, 1);
-  EXPECT_EQ(pair.ends[0]->bytes_put(1), 2200U);
 }
 
 TEST(Bundling, AnIntroductionThatIsCutShort) {

@@ -189,6 +189,8 @@ class Talker {
       chunk.context = ++chunks_;
       ++peer.unsent[static_cast<std::size_t>(slot)];
       fill(&memory_[chunk.from_offset], chunk.bytes, mix(rank_, target, message, 100 + i));
+      // A hint, right or wrong.
+      chunk.more = mix(rank_, target, message, 200 + i) % 2 == 0;
       peer.queue.push_back(chunk);
       if (scheme_ == Scheme::last_chunk && i + 1 < chunks) {
         peer.queue.back().immediate = Signal{Signal::kOwnSlots - 1 - rank_, 1, 0}.encode();
