@@ -8,7 +8,8 @@
 namespace sluice::bench {
 
 /// Which bytes one rank puts where, and which come to it, where every rank puts `bytes(from, to)` to every other, in up to so many
-/// pieces, or more, of at most `most` bytes each. Ranks that work it out of the same bytes agree. Whoever puts anything to a rank is put to by it, too.
+/// pieces, or more, of at most `most` bytes each. Ranks that work it out of the same bytes agree. Whoever puts anything to a rank is
+/// put to by it, too.
 struct BarePlan {
   struct Piece {
     int peer = -1;               ///< To whom, or of whom.
@@ -17,8 +18,8 @@ struct BarePlan {
     std::uint32_t bytes = 0;     ///< A multiple of Shuttle::kUnit, above 0.
     int number = 0;              ///< Of the piece, in `in` of the one that it comes to.
   };
-  std::vector<Piece>
-      out;  ///< In the order of putting: the first ones of all peers, the second ones, ...
+  /// In the order of putting: the first ones of all peers, the second ones, ...
+  std::vector<Piece> out;
   std::vector<Piece> in;
   std::uint64_t out_bytes = 0;
   std::uint64_t in_bytes = 0;

@@ -10,6 +10,7 @@
 
 #include "bare_endpoint.hpp"
 #include "base/deadline.hpp"
+#include "gpu.hpp"
 #include "seconds.hpp"
 
 namespace sluice::bench {
@@ -19,8 +20,6 @@ using transport::Chunk;
 using transport::Event;
 using transport::Posted;
 
-/// Operations before those that are timed: after these all ranks are on a par.
-constexpr int kBareHead = 8;
 constexpr transport::Region kBareRegion = 0;
 
 /// What rank `from` sends at a place: no two words of all ranks are alike.
@@ -78,8 +77,8 @@ Result<double> BareWay::time(Board& board, const BarePlan& plan, int operations)
   };
   if (Status status = met({}); !status) return status;
   const std::uint64_t first = shuttle_->last() + 1;
-  Status status =
-      shuttle_->launch(pieces_of(plan.out), pieces_of(plan.in), kBareHead + operations, operations);
+  Status status = shuttle_->launch(pieces_of(plan.out), pieces_of(plan.in),
+                                   kHeadOperations + operations, operations);
   if (status) status = carry(plan, first, shuttle_->last());
   if (!status) return status;
   Result<double> us = shuttle_->time();

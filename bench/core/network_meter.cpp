@@ -247,25 +247,24 @@ BarePlan NetworkMeter::bare_plan(const NetworkNumbers& numbers, int rank, int op
       pieces, raw_->traits().put_bytes_max);
 }
 
-// Of all ranks alike: whether none has more pieces than a kernel takes.
-bool NetworkMeter::fits_bare_way(const NetworkNumbers& numbers, int operation, int pieces) const {
-  for (int rank = 0; rank < case_.ranks; ++rank) {
-    const BarePlan plan = bare_plan(numbers, rank, operation, pieces);
-    if (std::max(plan.out.size(), plan.in.size()) > Shuttle::kPiecesMax) return false;
-  }
-  return true;
-}
-
-// All ranks' memory is of one size, so that each knows where the others' halves lie.
+// All ranks' memory is of one size, so that each knows where the others' halves lie; and none leaves out a case that others time:
+// where any has more pieces than a kernel takes.
 Status NetworkMeter::open_bare_way(const Board& board) {
   const NetworkNumbers numbers(board, case_);
   std::uint64_t out_bytes = 0;
   std::uint64_t in_bytes = 0;
-  for (int rank = 0; rank < case_.ranks; ++rank) {
-    for (const int operation : {kDispatch, kCombine}) {
-      const BarePlan plan = bare_plan(numbers, rank, operation, 1);
-      out_bytes = std::max(out_bytes, plan.out_bytes);
-      in_bytes = std::max(in_bytes, plan.in_bytes);
+  for (const int operation : {kDispatch, kCombine}) {
+    for (std::size_t way = 0; way < kBarePieces.size(); ++way) {
+      std::size_t most = 0;
+      for (int rank = 0; rank < case_.ranks; ++rank) {
+        const BarePlan plan = bare_plan(numbers, rank, operation, kBarePieces[way]);
+        out_bytes = std::max(out_bytes, plan.out_bytes);
+        in_bytes = std::max(in_bytes, plan.in_bytes);
+        most = std::max({most, plan.out.size(), plan.in.size()});
+      }
+      if (most > Shuttle::kPiecesMax) continue;
+      bare_cases_.push_back({bare_series(operation, way),
+                             bare_plan(numbers, board.rank(), operation, kBarePieces[way])});
     }
   }
   auto way = BareWay::open(group_, place_, out_bytes, in_bytes, case_.deadline_s);
@@ -278,15 +277,11 @@ Status NetworkMeter::time_bare_way(Board& board, int round) {
   // Queued ahead by the thread that puts: no more than a stream takes without waiting.
   constexpr int kOperationsMax = 64;
   const NetworkNumbers numbers(board, case_);
-  for (const int operation : {kDispatch, kCombine}) {
-    for (std::size_t way = 0; way < kBarePieces.size(); ++way) {
-      if (!fits_bare_way(numbers, operation, kBarePieces[way])) continue;
-      const BarePlan plan = bare_plan(numbers, board.rank(), operation, kBarePieces[way]);
-      const Result<double> us = bare_way_->time(board, plan, std::min(case_.chain, kOperationsMax));
-      if (!us) return us.status();
-      numbers.samples(board.rank(), bare_series(operation, way))[static_cast<std::size_t>(round)] =
-          *us;
-    }
+  for (const BareCase& timed : bare_cases_) {
+    const Result<double> us =
+        bare_way_->time(board, timed.plan, std::min(case_.chain, kOperationsMax));
+    if (!us) return us.status();
+    numbers.samples(board.rank(), timed.series)[static_cast<std::size_t>(round)] = *us;
   }
   return {};
 }

@@ -61,7 +61,6 @@ class NetworkMeter {
   Status time_one_way(Board& board, RawSeries series, std::uint64_t bytes, int round);
   Status time_staging(Board& board, int round);
   BarePlan bare_plan(const NetworkNumbers& numbers, int rank, int operation, int pieces) const;
-  bool fits_bare_way(const NetworkNumbers& numbers, int operation, int pieces) const;
   Status open_bare_way(const Board& board);
   Status time_bare_way(Board& board, int round);
 
@@ -70,6 +69,11 @@ class NetworkMeter {
   std::unique_ptr<RawNetwork> raw_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<BareWay> bare_way_;
+  struct BareCase {
+    RawSeries series;
+    BarePlan plan;
+  };
+  std::vector<BareCase> bare_cases_;
   const Case& case_;
   std::uint64_t record_bytes_;
   std::vector<std::string> hosts_;

@@ -13,17 +13,14 @@
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/pinned_memory.hpp"
 #include "shuttle_kernel.hpp"
+#include "window/window_layout.hpp"
 
 namespace sluice::bench {
 namespace {
 
 using memory::cuda_status;
 
-constexpr std::uint64_t kPage = 4096;
-
-constexpr std::uint64_t pages(std::uint64_t bytes) noexcept {
-  return (bytes + kPage - 1) / kPage * kPage;
-}
+constexpr std::uint64_t kPage = window::kPageBytes;
 
 /// Pinned memory: [words][out, two halves][in, two halves].
 class GpuShuttle final : public Shuttle {
@@ -31,8 +28,8 @@ class GpuShuttle final : public Shuttle {
   GpuShuttle(Place& place, std::uint64_t out, std::uint64_t in, double deadline_s)
       : place_(place),
         stream_(static_cast<cudaStream_t>(place.stream())),
-        out_bytes_(pages(out)),
-        in_bytes_(pages(in)),
+        out_bytes_(window::round_up(out, kPage)),
+        in_bytes_(window::round_up(in, kPage)),
         deadline_s_(deadline_s) {}
 
   /// Where somebody has failed, kernels may still wait.

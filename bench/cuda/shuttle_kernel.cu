@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <cuda_runtime_api.h>
-
-#include "engine/cuda/ptx.cuh"
+#include "early_launch.cuh"
 #include "shuttle_kernel.hpp"
 
 /// The ends of the bare way: whatever brings an operation's bytes from GPU to GPU by pinned memory of their hosts does at least this.
@@ -98,16 +96,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 int launch_shuttle(const ShuttleArgs& args, int blocks, void* stream) {
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(blocks));
-  config.blockDim = dim3(kThreads);
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &early;
-  config.numAttrs = 1;
-  return launch_in_place(config, shuttle_kernel, args);
+  return launch_early(shuttle_kernel, blocks, kThreads, stream, args);
 }
 
 }  // namespace sluice::bench

@@ -14,6 +14,11 @@ struct FerryShape {
   static constexpr int kEach = kPacketsEach;
 };
 
+/// Where in the lane of its source at a rank an item goes.
+__device__ __forceinline__ std::byte* lane_at(const FerryArgs& f, uint4 item, int rank) {
+  return f.windows[rank] + f.layout.lane(static_cast<int>(item.w >> 4) & 15) + item.y;
+}
+
 /// The nth member of a set that has more.
 __device__ __forceinline__ int nth_of(std::uint32_t set, int n) {
 #pragma unroll 1

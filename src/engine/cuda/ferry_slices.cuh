@@ -6,12 +6,8 @@
 
 namespace sluice::engine::cuda {
 
-__device__ __forceinline__ std::byte* lane_at(const FerryArgs& f, uint4 item, int rank) {
-  return f.windows[rank] + f.layout.lane(static_cast<int>(item.w >> 4) & 15) + item.y;
-}
-
 /// The packets of all those items of a batch that are nothing but packets, in slices, which the block's warps take in turn. So each
-/// warp has as much to do as the others, and as much on its way all the time, however long the items are. By whole warps.
+/// warp has about as much to do as the others, however long the items are. By whole warps.
 template <typename Shape>
 class FerrySlices {
  public:
