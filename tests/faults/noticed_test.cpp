@@ -33,6 +33,7 @@ struct Fault {
   int node_size;  // 2: it has a neighbour; 3: it is alone on its node.
   What what;
   Moment when;
+  Mode mode;
 };
 void PrintTo(const Fault& fault, std::ostream* out) {
   *out << fault.name;
@@ -55,7 +56,9 @@ TEST_P(Noticed, ByAllOthersInTime) {
   const Fault fault = GetParam();
   const Time time;
   const auto body = [&](World& world, support::Findings& findings) {
-    auto made = Communicator::create(world, EchoRound::shape(kRanks), EchoRound::options());
+    CommunicatorOptions options = EchoRound::options();
+    options.mode = fault.mode;
+    auto made = Communicator::create(world, EchoRound::shape(kRanks), options);
     if (!made.ok()) return findings.add("create: " + made.status().to_string());
     const auto processes = world.all_gather(std::to_string(::getpid()));
     if (!processes.ok()) return findings.add("all_gather: " + processes.status().to_string());
@@ -94,24 +97,25 @@ TEST_P(Noticed, ByAllOthersInTime) {
 
 INSTANTIATE_TEST_SUITE_P(
     Faults, Noticed,
-    ::testing::Values(Fault{"KilledIdle", 2, What::killed, Moment::idle},
-                      Fault{"KilledSent", 2, What::killed, Moment::sent},
-                      Fault{"KilledBetween", 2, What::killed, Moment::between},
-                      Fault{"KilledAloneIdle", 3, What::killed, Moment::idle},
-                      Fault{"KilledAloneSent", 3, What::killed, Moment::sent},
-                      Fault{"KilledAloneBetween", 3, What::killed, Moment::between},
-                      Fault{"FrozenIdle", 2, What::frozen, Moment::idle},
-                      Fault{"FrozenSent", 2, What::frozen, Moment::sent},
-                      Fault{"FrozenBetween", 2, What::frozen, Moment::between},
-                      Fault{"FrozenAloneIdle", 3, What::frozen, Moment::idle},
-                      Fault{"FrozenAloneSent", 3, What::frozen, Moment::sent},
-                      Fault{"FrozenAloneBetween", 3, What::frozen, Moment::between},
-                      Fault{"CutOffIdle", 2, What::cut_off, Moment::idle},
-                      Fault{"CutOffSent", 2, What::cut_off, Moment::sent},
-                      Fault{"CutOffBetween", 2, What::cut_off, Moment::between},
-                      Fault{"CutOffAloneIdle", 3, What::cut_off, Moment::idle},
-                      Fault{"CutOffAloneSent", 3, What::cut_off, Moment::sent},
-                      Fault{"CutOffAloneBetween", 3, What::cut_off, Moment::between}),
+    ::testing::Values(
+        Fault{"KilledIdle", 2, What::killed, Moment::idle, Mode::latency},
+        Fault{"KilledSent", 2, What::killed, Moment::sent, Mode::throughput},
+        Fault{"KilledBetween", 2, What::killed, Moment::between, Mode::latency},
+        Fault{"KilledAloneIdle", 3, What::killed, Moment::idle, Mode::latency},
+        Fault{"KilledAloneSent", 3, What::killed, Moment::sent, Mode::throughput},
+        Fault{"KilledAloneBetween", 3, What::killed, Moment::between, Mode::throughput},
+        Fault{"FrozenIdle", 2, What::frozen, Moment::idle, Mode::latency},
+        Fault{"FrozenSent", 2, What::frozen, Moment::sent, Mode::throughput},
+        Fault{"FrozenBetween", 2, What::frozen, Moment::between, Mode::latency},
+        Fault{"FrozenAloneIdle", 3, What::frozen, Moment::idle, Mode::latency},
+        Fault{"FrozenAloneSent", 3, What::frozen, Moment::sent, Mode::throughput},
+        Fault{"FrozenAloneBetween", 3, What::frozen, Moment::between, Mode::throughput},
+        Fault{"CutOffIdle", 2, What::cut_off, Moment::idle, Mode::latency},
+        Fault{"CutOffSent", 2, What::cut_off, Moment::sent, Mode::throughput},
+        Fault{"CutOffBetween", 2, What::cut_off, Moment::between, Mode::throughput},
+        Fault{"CutOffAloneIdle", 3, What::cut_off, Moment::idle, Mode::latency},
+        Fault{"CutOffAloneSent", 3, What::cut_off, Moment::sent, Mode::throughput},
+        Fault{"CutOffAloneBetween", 3, What::cut_off, Moment::between, Mode::latency}),
     [](const ::testing::TestParamInfo<Fault>& each) { return std::string(each.param.name); });
 
 }  // namespace
