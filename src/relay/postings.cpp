@@ -141,7 +141,8 @@ bool Postings::post_chunks(int peer, To& queue) {
   if (any) {
     // Pairs with the load in Relay::read.
     protocol::HostAccess::store_release(
-        *site_.at<std::uint64_t>(site_.rank, site_.own().bytes_put(peer)), queue.bytes);
+        *site_.at<std::uint64_t>(site_.rank, site_.own().bytes_put(peer)),
+        endpoint_.bytes_put(peer));
   }
   forget_posted(queue.chunks, queue.posted);
   return any;
