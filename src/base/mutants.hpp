@@ -44,6 +44,7 @@ enum class Mutant {
   surviving_counts_all,      // surviving_weight includes the lost routes.
   single_unsorted,           // The single chain takes routes rank by rank, not by k.
   lease_ignored,             // What arrives from another node is taken, however late.
+  echo_for_all,              // One echo stands for all beats, whichever of them it answers.
 };
 
 #if defined(SLUICE_MUTANTS)
@@ -81,6 +82,7 @@ inline const char* mutant_name(Mutant mutant) noexcept {
     case Mutant::surviving_counts_all: return "surviving_counts_all";
     case Mutant::single_unsorted: return "single_unsorted";
     case Mutant::lease_ignored: return "lease_ignored";
+    case Mutant::echo_for_all: return "echo_for_all";
   }
   return "";
 }

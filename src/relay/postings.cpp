@@ -35,10 +35,10 @@ Postings::Postings(transport::Endpoint& endpoint, const Site& site)
   }
 }
 
-void Postings::sign(int peer, window::Sign sign, int place) {
+void Postings::sign(int peer, window::Sign sign, int place, std::uint32_t number) {
   if (to(peer).closed) return;
   const int slot = site_.layout(peer).sign_slot(site_.rank, sign, place);
-  to(peer).signs.push_back(transport::Signal{slot, 1, 0}.encode());
+  to(peer).signs.push_back(transport::Signal::numbered(slot, number).encode());
 }
 
 void Postings::begin(int peer, int slot, Account account, transport::Region to_region) {

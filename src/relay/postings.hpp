@@ -22,7 +22,8 @@ class Postings {
 
   Postings(transport::Endpoint& endpoint, const Site& site);
 
-  void sign(int peer, window::Sign sign, int place = 0);
+  /// `number`: that comes with it, mod transport::Signal::kNumbers.
+  void sign(int peer, window::Sign sign, int place = 0, std::uint32_t number = 0);
 
   /// A message to a slot of the peer, for places in a region of it: begin, its pieces, end.
   void begin(int peer, int slot, Account account, transport::Region to = kWindowRegion);

@@ -33,7 +33,7 @@ Presence::Presence(const Site& site, Postings& postings, std::chrono::nanosecond
       postings_(postings),
       patience_ns_(patience.count()),
       beat_ns_(std::min(patience.count() / kBeats, kBeatNsMax)),
-      links_(index(site.nodes.nodes())),
+      links_(index(site.nodes.nodes()), Link{Beats(patience.count(), base::now_ns() + kBeginNs)}),
       accused_(index(site.nodes.ranks())),
       heard_ns_(index(site.nodes.ranks()), base::now_ns() + kBeginNs),
       parted_ns_(index(site.nodes.ranks())),
@@ -41,9 +41,7 @@ Presence::Presence(const Site& site, Postings& postings, std::chrono::nanosecond
       alive_(index(site.nodes.ranks())),
       deaths_(index(site.nodes.ranks())),
       gone_(index(site.nodes.ranks())),
-      closed_(index(site.nodes.ranks())) {
-  for (Link& link : links_) link.echoed_ns = base::now_ns() + kBeginNs;
-}
+      closed_(index(site.nodes.ranks())) {}
 
 bool Presence::tell(std::int64_t now_ns) {
   bool any = tell_accusations();
@@ -60,10 +58,13 @@ bool Presence::tell(std::int64_t now_ns) {
 void Presence::tell_beat(std::int64_t now_ns) {
   const std::uint64_t beats =
       site_.group->control(site_.rank).beats.load(std::memory_order_relaxed);
-  sign_all(beats == beats_ ? Sign::alive : Sign::beat);
+  const Sign sign = beats == beats_ ? Sign::alive : Sign::beat;
   beats_ = beats;
   for (int node = 0; node < site_.nodes.nodes(); ++node) {
-    if (node != site_.own_node() && !link(node).cut) link(node).beats_ns.push_back(now_ns);
+    if (node == site_.own_node() || link(node).cut) continue;
+    if (const auto number = link(node).beats.send(now_ns)) {
+      postings_.sign(site_.rail_peer(node), sign, 0, *number);
+    }
   }
   auto& alive = *site_.at<std::uint64_t>(site_.rank, site_.own().alive());
   // Pairs with the load in watch_neighbours() of the neighbours.
@@ -110,16 +111,16 @@ void Presence::sign_all(Sign sign, int place) {
   }
 }
 
-void Presence::take(const window::RelaySlot& slot, std::int64_t now_ns) {
+void Presence::take(const window::RelaySlot& slot, std::uint32_t number, std::int64_t now_ns) {
   const int source = slot.source;
   heard(source, now_ns);
   const int node = site_.nodes.node_of(source);
   switch (slot.sign) {
     case Sign::told_dispatch: return count_up(source, site_.window.told(source, Kind::dispatch));
     case Sign::told_combine: return count_up(source, site_.window.told(source, Kind::combine));
-    case Sign::beat: count_up(source, site_.window.beats(source)); return echo(source);
-    case Sign::alive: return echo(source);
-    case Sign::echo: return take_echo(node, now_ns);
+    case Sign::beat: count_up(source, site_.window.beats(source)); return echo(source, number);
+    case Sign::alive: return echo(source, number);
+    case Sign::echo: return link(node).beats.take_echo(number, now_ns);
     case Sign::bye: closed_[index(source)] = 1; return;
     case Sign::heard:
       if (--link(node).unheard == 0) postings_.hold(source, false);
@@ -159,23 +160,13 @@ void Presence::count_up(int source, std::size_t offset) {
   }
 }
 
-void Presence::echo(int source) {
-  if (parted_ns_[index(source)] == 0) postings_.sign(source, Sign::echo);
-}
-
-// As many beats as echoes have come, or later ones, were heard there after they were sent here.
-void Presence::take_echo(int node, std::int64_t now_ns) {
-  Link& echoed = link(node);
-  if (echoed.cut || echoed.beats_ns.empty()) return;
-  echoed.echoed_ns = now_ns;
-  // Less a little: clocks do not run alike.
-  echoed.lease_ns = echoed.beats_ns.front() + patience_ns_ - patience_ns_ / 20;
-  echoed.beats_ns.pop_front();
+void Presence::echo(int source, std::uint32_t number) {
+  if (parted_ns_[index(source)] == 0) postings_.sign(source, Sign::echo, 0, number);
 }
 
 bool Presence::covered(int source, std::int64_t arrived_ns) const noexcept {
   if (base::mutant(base::Mutant::lease_ignored)) return true;
-  return arrived_ns < links_[index(site_.nodes.node_of(source))].lease_ns;
+  return arrived_ns < links_[index(site_.nodes.node_of(source))].beats.lease_ns();
 }
 
 void Presence::watch(std::int64_t now_ns) {
@@ -241,8 +232,10 @@ void Presence::watch_links(std::int64_t now_ns) {
     if (node == site_.own_node() || link(node).cut) continue;
     if (gone_[index(site_.rail_peer(node))] != 0) {
       cut(node, "its rail peer there is gone");
-    } else if (now_ns - link(node).echoed_ns > patience_ns_) {
-      cut(node, "its rail peer there does not answer");
+    } else if (link(node).beats.overdue(now_ns)) {
+      cut(node,
+          "its rail peer there does not answer, or not all that goes there, or comes from there, "
+          "arrives");
     }
   }
 }
@@ -315,7 +308,6 @@ void Presence::cut(int node, const char* why) {
   base::log(ends_well(node) ? base::LogLevel::info : base::LogLevel::warn,
             "rank {}: nothing goes to or comes from node {}: {}", site_.rank, node, why);
   link(node).cut = true;
-  link(node).beats_ns.clear();
   for (const int peer : site_.nodes.ranks_of(node)) {
     give_up(peer, site_.rank, kGivenUp);
     postings_.close(peer);

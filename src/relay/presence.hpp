@@ -4,10 +4,10 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <vector>
 
+#include "relay/beats.hpp"
 #include "relay/postings.hpp"
 #include "relay/site.hpp"
 
@@ -15,15 +15,15 @@ namespace sluice::relay {
 
 /// Who is there. The words that ranks of different nodes write into each other's lanes are carried by
 /// signs: what they have read, whom they have given up, that they live. Signs have no memory and may
-/// overtake each other: those that say 'one more' are counted, the others say the same whenever they
-/// come. Every rank sends them to its rail peer on each node, which writes them into the lanes of all
+/// overtake each other: those that say 'one more' are counted, signs of life are numbered, the others say the same whenever
+/// they come. Every rank sends them to its rail peer on each node, which writes them into the lanes of all
 /// ranks there.
 ///
 /// **Leases** (docs/relay.md). The rank that serves a source here, and it alone, decides that the ranks
 /// of this node overwrite what the source may still be sent: when it has heard nothing for `patience`.
-/// It answers every beat with an echo. So a rank whose n-th beat was echoed knows that until `patience`
-/// after it sent that beat nothing was overwritten, and takes what has arrived by then; what arrives
-/// later waits for the echo of a later beat, however long this rank, or the network, stood still.
+/// It answers every beat with an echo. So a rank one of whose beats was echoed knows that until `patience` after it sent
+/// that one nothing was overwritten, and takes what has arrived by then; what arrives later waits for the echo of a later
+/// beat, however long this rank, or the network, stood still.
 class Presence {
  public:
   Presence(const Site& site, Postings& postings, std::chrono::nanoseconds patience);
@@ -32,8 +32,8 @@ class Presence {
   bool tell(std::int64_t now_ns);
   /// Looks for ranks that have fallen silent, and closes the way to those that are gone.
   void watch(std::int64_t now_ns);
-  /// A sign has come.
-  void take(const window::RelaySlot& slot, std::int64_t now_ns);
+  /// A sign has come, and a number with it.
+  void take(const window::RelaySlot& slot, std::uint32_t number, std::int64_t now_ns);
   /// Something else of the source has come.
   void heard(int source, std::int64_t now_ns) noexcept { heard_ns_[index(source)] = now_ns; }
   /// Whether the rank was given up: nothing of it counts any more.
@@ -54,10 +54,8 @@ class Presence {
  private:
   /// To the rail peer on another node.
   struct Link {
-    std::deque<std::int64_t> beats_ns;  // When those that are not echoed yet were sent.
-    std::int64_t echoed_ns = 0;         // When the last echo came.
-    std::int64_t lease_ns = 0;          // What has arrived by then is good.
-    int unheard = 0;                    // Accusations that are not known to have been passed on.
+    Beats beats;
+    int unheard = 0;  // Accusations that are not known to have been passed on.
     bool cut = false;
   };
 
@@ -74,8 +72,7 @@ class Presence {
   void tell_death(int neighbour, std::int64_t now_ns);
   void sign_all(window::Sign sign, int place = 0);
   void count_up(int source, std::size_t offset);
-  void echo(int source);
-  void take_echo(int node, std::int64_t now_ns);
+  void echo(int source, std::uint32_t number);
 
   void watch_sources(std::int64_t now_ns);
   void watch_links(std::int64_t now_ns);

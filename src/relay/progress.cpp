@@ -57,13 +57,13 @@ bool Progress::poll() {
         presence_.lost(event.peer);
         break;
       case transport::Event::Kind::arrived: {
-        const int number = transport::Signal::decode(event.immediate).slot;
-        if (number >= site_.own().slots()) break;
-        const window::RelaySlot slot = site_.own().slot(number);
+        const transport::Signal signal = transport::Signal::decode(event.immediate);
+        if (signal.slot >= site_.own().slots()) break;
+        const window::RelaySlot slot = site_.own().slot(signal.slot);
         endpoint_.took(slot.source, 1);
         if (slot.what == window::RelaySlot::What::sign) {
           any |= !window::is_sign_of_life(slot.sign);
-          presence_.take(slot, now_ns);
+          presence_.take(slot, signal.number(), now_ns);
           if (slot.sign == window::Sign::accused) take_accusation(slot);
         } else {
           any = true;

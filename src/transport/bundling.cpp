@@ -25,7 +25,6 @@ static_assert(BundlingEndpoint::kBundles < kTellSlot);
 constexpr std::uint64_t kOwnContext = 0xb0d1e5'0000'0000;
 constexpr std::uint64_t kOwnContextMask = 0xffffff'0000'0000;
 constexpr std::uint64_t kNoPlace = 0xff;
-constexpr std::uint32_t kCountModulus = Signal::kUses * Signal::kChunksMax;
 
 /// How much fits beside each other without a place that is not aligned.
 constexpr std::size_t padded(std::size_t bytes) {
@@ -33,9 +32,7 @@ constexpr std::size_t padded(std::size_t bytes) {
 }
 
 std::uint32_t immediate_of(int source, int slot, std::uint32_t count = 0) {
-  return Signal{Signal::kOwnSlots + source * kSlotsOfSource + slot,
-                static_cast<int>(count % Signal::kChunksMax) + 1, count / Signal::kChunksMax}
-      .encode();
+  return Signal::numbered(Signal::kOwnSlots + source * kSlotsOfSource + slot, count).encode();
 }
 
 std::uint64_t context_of(std::uint64_t place) {
@@ -346,8 +343,7 @@ void BundlingEndpoint::take(const Event& event) {
       if (source >= ranks_) return;
       below_->took(source, 1);
       if (slot == kTellSlot) {
-        take_count(source,
-                   signal.use * Signal::kChunksMax + static_cast<std::uint32_t>(signal.chunks - 1));
+        take_count(source, signal.number());
       } else if (slot < kBundles) {
         empty(source, slot);
       }
@@ -406,10 +402,10 @@ void BundlingEndpoint::empty(int source, int place) {
   }
 }
 
-/// Of bundles that the peer has emptied, modulo kCountModulus or not.
+/// Of bundles that the peer has emptied, modulo Signal::kNumbers or not.
 void BundlingEndpoint::take_count(int source, std::uint32_t count) noexcept {
   Peer& peer = of(source);
-  const std::uint32_t ahead = (count - peer.emptied_there) % kCountModulus;
+  const std::uint32_t ahead = (count - peer.emptied_there) % Signal::kNumbers;
   if (ahead <= peer.put - peer.emptied_there) peer.emptied_there += ahead;
 }
 

@@ -18,6 +18,7 @@ struct Signal {
   static constexpr int kSlotsMax = 1 << kSlotBits;
   static constexpr int kChunksMax = 1 << kChunksBits;
   static constexpr std::uint32_t kUses = 16;
+  static constexpr std::uint32_t kNumbers = kUses * kChunksMax;
   /// From here on slots are the transport's own (bundling.hpp): so many for each of so many sources at most.
   static constexpr int kSourcesMax = 1024;
   static constexpr int kOwnSlotsOfSource = 16;
@@ -35,6 +36,14 @@ struct Signal {
     return {static_cast<int>(immediate % kSlotsMax),
             static_cast<int>(immediate >> kSlotBits) % kChunksMax + 1,
             immediate >> (kSlotBits + kChunksBits)};
+  }
+
+  /// Of a chunk that is a message by itself, whatever its slot's last one was: it may carry a number instead, mod kNumbers.
+  static constexpr Signal numbered(int slot, std::uint32_t number) noexcept {
+    return {slot, static_cast<int>(number % kChunksMax) + 1, number / kChunksMax};
+  }
+  constexpr std::uint32_t number() const noexcept {
+    return use * kChunksMax + static_cast<std::uint32_t>(chunks - 1);
   }
 };
 

@@ -60,7 +60,7 @@ enum class Sign : std::uint8_t {
   told_combine,
   beat,   ///< The rank waits, or has ended a half.
   alive,  ///< Its progress thread runs.
-  echo,   ///< One more beat, or sign that it is alive, has come from the receiver.
+  echo,  ///< A beat, or sign that it is alive, has come from the receiver: that with the same number.
   heard,  ///< An accusation has been passed on.
   bye,    ///< It has closed its communicator.
   // The others are said of one rank of a node.

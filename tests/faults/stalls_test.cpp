@@ -43,14 +43,13 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
       ::unsetenv(name);
   }
 
-  bool others_are_ahead() const {
+  bool others_are_at(int round) const {
     for (int rank = 0; rank < kRanks; ++rank) {
-      if (rank != GetParam() &&
-          round_of_[static_cast<std::size_t>(rank)] < kFaultyRound + kRoundsApart)
-        return false;
+      if (rank != GetParam() && round_of_[static_cast<std::size_t>(rank)] < round) return false;
     }
     return true;
   }
+  bool others_are_ahead() const { return others_are_at(kFaultyRound + kRoundsApart); }
   bool under_way() const { return struck_; }
   bool near_the_fault(int rank) const {
     return round_of_[static_cast<std::size_t>(rank)] >= kFaultyRound;
@@ -58,6 +57,8 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
 
   /// Of the victim: when its fault begins.
   Moment when_ = Moment::idle;
+  /// Instead of its fault's round, the victim leaves, and its communicator stays open.
+  bool leaves_ = false;
   /// Ranks that must have named it by the end.
   RankSet witnesses_;
 
@@ -71,6 +72,11 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
       RankSet missing;
       for (int round = 0; round < kRounds; ++round) {
         round_of_[static_cast<std::size_t>(rank)] = round;
+        if (leaves_ && rank == victim && round == kFaultyRound) {
+          const Status left = world.leave(std::chrono::seconds(10));
+          if (!left.ok()) findings.add("leave: " + left.to_string());
+          break;
+        }
         const EchoRound::Outcome seen = rounds.run(round, [&](Moment moment) {
           if (rank == victim && round == kFaultyRound && moment == when_) struck_ = true;
         });
@@ -84,7 +90,10 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
       // Networks and threads of communicators that are closed would end with what is on its way.
       const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
       round_of_[static_cast<std::size_t>(rank)] = kRounds;
-      while (round_of_[static_cast<std::size_t>(victim)] < kRounds &&
+      const auto victim_is_done = [&] {
+        return round_of_[static_cast<std::size_t>(victim)] >= kRounds;
+      };
+      while (!(victim_is_done() && (!leaves_ || others_are_at(kRounds))) &&
              std::chrono::steady_clock::now() < end) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
@@ -126,6 +135,28 @@ TEST_P(OfTwoNodes, ThreadStandsStillWithItsRowsSent) {
   const support::ScriptedNetwork network({.stalls = [this](int rank) {
     return rank == GetParam() && under_way() && !others_are_ahead();
   }});
+  run();
+}
+
+// As if one of several rails carried nothing any more: what still comes by the others keeps nobody alive.
+TEST_P(OfTwoNodes, APartOfWhatItSendsIsLost) {
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank / 2 != GetParam() / 2) witnesses_.insert(rank);
+  }
+  std::array<std::atomic<std::uint64_t>, kRanks> sent{};
+  const support::ScriptedNetwork network({.swallows = [&](int from, int to) {
+    if (from != GetParam() || !under_way()) return false;
+    const auto peer = static_cast<std::uint64_t>(to);
+    return support::Random::of(peer, sent[peer]++).chance(50);
+  }});
+  run();
+}
+
+// It sends no more beats, but its progress thread goes on to answer those of others.
+TEST_P(OfTwoNodes, LeavesWithItsCommunicatorOpen) {
+  leaves_ = true;
+  witnesses_ = all_but(GetParam());
+  const support::ScriptedNetwork network({});
   run();
 }
 

@@ -70,8 +70,10 @@ class Direction {
   Direction(const Weather& weather, std::uint64_t seed) : weather_(weather), random_(seed) {}
 
   bool takes_more() const noexcept { return !ended_ && held_ < kHeldBytesMax; }
-  /// Whether a piece was lost.
+  /// Whether it was lost.
   bool take(std::string_view bytes, Time now) {
+    if (weather_.dead != nullptr && *weather_.dead) dead_ = true;
+    if (dead_) return true;
     Time due = std::max(now + weather_.delay, last_due_);
     bool lost = false;
     if (random_.below(1024) < weather_.losses) {
@@ -128,6 +130,7 @@ class Direction {
   std::size_t held_ = 0;
   std::size_t sent_ = 0;  // Of the first piece.
   Time last_due_{};
+  bool dead_ = false;
   bool ended_ = false;
   bool blocked_ = false;
 };

@@ -23,6 +23,8 @@ struct Weather {
   std::chrono::microseconds stall_max{0};
   /// 0: no limit.
   std::uint64_t bytes_per_second = 0;
+  /// From when it is set on, what is sent is lost, and nobody is told. Null: never.
+  const std::atomic<bool>* dead = nullptr;
 };
 
 /// A wire between processes or threads of this machine that is as slow and uneven as one between

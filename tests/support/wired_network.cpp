@@ -101,7 +101,15 @@ Weathers weathers_named(std::string_view name) {
   if (name == "loss") return {loss};
   if (name == "narrow") return {narrow};
   if (name == "overtaking") return {late, delay};
+  Weather dying = delay;
+  dying.dead = &second_rail_is_dead();
+  if (name == "dying") return {delay, dying};
   return {};
+}
+
+std::atomic<bool>& second_rail_is_dead() noexcept {
+  static std::atomic<bool> dead{false};
+  return dead;
 }
 
 Result<std::string> through(Wire& wire, std::string_view introduction, const Weathers& weathers) {

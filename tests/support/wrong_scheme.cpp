@@ -27,11 +27,12 @@ class RunningCount final : public ForwardingEndpoint {
   /// On its way a slot's number says whose chunk it is, too.
   Posted put(const Chunk& chunk) override {
     Signal signal = Signal::decode(chunk.immediate);
-    if (signal.slot >= kSlots || rank_ >= 32) {
+    if (signal.slot >= kSlots || rank_ >= kUncounted / kSlots) {
       std::fprintf(stderr, "wrong_scheme: slot %d of rank %d\n", signal.slot, rank_);
       std::abort();
     }
-    signal.slot += rank_ * kSlots;
+    // A chunk without bytes is no message that anybody counts.
+    signal.slot += chunk.bytes == 0 ? kUncounted : rank_ * kSlots;
     Chunk marked = chunk;
     marked.immediate = signal.encode();
     return ForwardingEndpoint::put(marked);
@@ -47,6 +48,7 @@ class RunningCount final : public ForwardingEndpoint {
 
  private:
   static constexpr int kSlots = 1 << 14;
+  static constexpr int kUncounted = 32 * kSlots;
   struct Message {
     Signal signal;
     int to_come = 0;      // of its own chunks
@@ -55,6 +57,10 @@ class RunningCount final : public ForwardingEndpoint {
 
   std::uint32_t taken_for(std::uint32_t immediate) {
     Signal signal = Signal::decode(immediate);
+    if (signal.slot >= kUncounted) {
+      signal.slot -= kUncounted;
+      return signal.encode();
+    }
     std::vector<Message>& begun = begun_[signal.slot / kSlots];
     signal.slot %= kSlots;
     auto own = std::find_if(begun.begin(), begun.end(), [&](const Message& message) {
@@ -83,6 +89,7 @@ class LastChunk final : public ForwardingEndpoint {
   using ForwardingEndpoint::ForwardingEndpoint;
 
   Posted put(const Chunk& chunk) override {
+    if (chunk.bytes == 0) return ForwardingEndpoint::put(chunk);  // A message by itself.
     Signal signal = Signal::decode(chunk.immediate);
     int& seen = put_[{chunk.peer, signal.slot}];
     const bool last = seen + 1 == signal.chunks;
