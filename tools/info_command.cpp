@@ -78,6 +78,10 @@ Json describe(const bench::Gpus& gpus) {
   json["driver"] = gpus.driver;
   json["list"] = Json::array();
   for (const bench::Gpu& gpu : gpus.list) {
+    Json reachable = Json::object();
+    for (const bench::Gpu::Reachable& other : gpu.reachable) {
+      reachable[std::to_string(other.gpu)] = other.way.empty() ? Json(nullptr) : Json(other.way);
+    }
     json["list"].push_back(
         {{"name", gpu.name},
          {"bus", gpu.bus},
@@ -85,7 +89,7 @@ Json describe(const bench::Gpus& gpus) {
          {"multiprocessors", gpu.multiprocessors},
          {"compute_capability", fmt::format("{}.{}", gpu.compute_major, gpu.compute_minor)},
          {"sharing", gpu.sharing},
-         {"reachable", gpu.reachable}});
+         {"reachable", reachable}});
   }
   return json;
 }
@@ -174,11 +178,15 @@ void print_gpus(const Json& gpus) {
   fmt::print("GPUs          driver {}\n", gpus["driver"].get<std::string>());
   int number = 0;
   for (const Json& gpu : gpus["list"]) {
-    fmt::print("              {}: {} at {}, {:.0f} GiB, {} multiprocessors, sm_{}; reaches: {}\n",
+    std::string reached;
+    for (const auto& [other, way] : gpu["reachable"].items()) {
+      reached += fmt::format(" {} ({})", other, way.is_null() ? "P2P" : way.get<std::string>());
+    }
+    fmt::print("              {}: {} at {}, {:.0f} GiB, {} multiprocessors, sm_{}; reaches:{}\n",
                number++, gpu["name"].get<std::string>(), gpu["bus"].get<std::string>(),
                static_cast<double>(gpu["memory_bytes"].get<std::int64_t>()) / (1U << 30U),
                gpu["multiprocessors"].get<int>(), gpu["compute_capability"].get<std::string>(),
-               gpu["reachable"].empty() ? "no other" : gpu["reachable"].dump());
+               reached.empty() ? " no other" : reached);
     fmt::print("                 shares memory by: {}\n", gpu["sharing"].get<std::string>());
   }
 }

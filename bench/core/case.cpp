@@ -46,6 +46,7 @@ Result<Value> pick(std::string_view what, std::string_view text, const Named<Val
 /// Of a GEMM: rows of 16 bytes, and half of M, too.
 constexpr int kGemmMultiple = 16;
 constexpr int kGemmMax = 32768;
+constexpr int kGroupsMax = 1024;
 
 Status in_range(std::string_view what, std::int64_t value, std::int64_t low, std::int64_t high) {
   if (value >= low && value <= high) return {};
@@ -70,8 +71,19 @@ Result<RoutingSpec> RoutingSpec::parse(std::string_view text) {
                           {"grouped", Distribution::grouped}});
   if (!distribution) return distribution.status();
   spec.distribution = *distribution;
-  const std::string_view parameter =
+  std::string_view parameter =
       colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1);
+  const std::size_t slash = parameter.find('/');
+  if (spec.distribution == Distribution::grouped && slash != std::string_view::npos) {
+    double groups = 0.0;
+    if (!parse_number(parameter.substr(slash + 1), groups) || groups < 1.0 || groups > kGroupsMax ||
+        groups != std::floor(groups)) {
+      return bad(fmt::format("routing '{}': of how many groups must be a whole number from 1 to {}",
+                             text, kGroupsMax));
+    }
+    spec.groups = static_cast<int>(groups);
+    parameter = parameter.substr(0, slash);
+  }
   if (!parse_number(parameter, spec.parameter) || !std::isfinite(spec.parameter)) {
     return bad(
         fmt::format("routing '{}' needs a number after the colon, as in zipf:1.2, hot:4 or "
@@ -92,7 +104,9 @@ std::string RoutingSpec::text() const {
     case Distribution::uniform: return "uniform";
     case Distribution::zipf: return fmt::format("zipf:{}", parameter);
     case Distribution::hot: return fmt::format("hot:{:.0f}", parameter);
-    case Distribution::grouped: return fmt::format("grouped:{:.0f}", parameter);
+    case Distribution::grouped:
+      return groups == RoutingSpec{}.groups ? fmt::format("grouped:{:.0f}", parameter)
+                                            : fmt::format("grouped:{:.0f}/{}", parameter, groups);
   }
   return "unknown";
 }

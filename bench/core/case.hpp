@@ -15,10 +15,11 @@ namespace sluice::bench {
 /// How the tokens choose their experts; docs/benchmarking.md defines each.
 enum class Distribution : std::uint8_t { uniform, zipf, hot, grouped };
 
-/// uniform | zipf:S | hot:N | grouped:G.
+/// uniform | zipf:S | hot:N | grouped:G | grouped:G/N.
 struct RoutingSpec {
   Distribution distribution = Distribution::uniform;
   double parameter = 0.0;
+  int groups = 8;  ///< grouped: of equally many experts, of which a token takes `parameter`.
 
   static Result<RoutingSpec> parse(std::string_view text);
   std::string text() const;

@@ -75,10 +75,10 @@ std::vector<double> popularity(const Case& bench_case, Random& set_random) {
   return weights;
 }
 
-/// Experts of `groups` random groups of the kExpertGroups equal ones.
+/// Experts of so many random groups of all of them, which are equal.
 UniformChoice group_choice(const Case& bench_case, Random& random) {
-  std::vector<std::int32_t> groups = shuffled_experts(kExpertGroups, random);
-  const int each = bench_case.experts / kExpertGroups;
+  std::vector<std::int32_t> groups = shuffled_experts(bench_case.routing.groups, random);
+  const int each = bench_case.experts / bench_case.routing.groups;
   std::vector<std::int32_t> pool;
   for (int g = 0; g < static_cast<int>(bench_case.routing.parameter); ++g) {
     for (int i = 0; i < each; ++i) pool.push_back(groups[static_cast<std::size_t>(g)] * each + i);
@@ -104,13 +104,13 @@ Status check_distribution(const Case& bench_case) {
         fmt::format("--routing {}: there are only {} experts", spec.text(), bench_case.experts));
   }
   if (spec.distribution != Distribution::grouped) return {};
-  if (bench_case.experts % kExpertGroups != 0 || spec.parameter > kExpertGroups) {
+  if (bench_case.experts % spec.groups != 0 || spec.parameter > spec.groups) {
     return Status(StatusCode::invalid_argument,
                   fmt::format("--routing {}: needs at most {} groups and a number of experts that "
                               "is a multiple of {}, seen {}",
-                              spec.text(), kExpertGroups, kExpertGroups, bench_case.experts));
+                              spec.text(), spec.groups, spec.groups, bench_case.experts));
   }
-  const int choice = static_cast<int>(spec.parameter) * (bench_case.experts / kExpertGroups);
+  const int choice = static_cast<int>(spec.parameter) * (bench_case.experts / spec.groups);
   if (choice >= bench_case.top_k) return {};
   return Status(StatusCode::invalid_argument,
                 fmt::format("--routing {}: the groups hold {} experts, --top-k needs {}",

@@ -8,9 +8,6 @@
 
 namespace sluice::bench {
 
-/// Expert groups of `grouped:G`: every token takes its experts from G of them.
-inline constexpr int kExpertGroups = 8;
-
 /// The routes of all ranks for one data set: ids and weights, [R, T, K]. Experts of one token are
 /// distinct and every id is valid, so that a peer without Sluice's rules for duplicates can run it.
 struct Routing {

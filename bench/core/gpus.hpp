@@ -14,8 +14,14 @@ struct Gpu {
   std::int64_t memory_bytes = 0;
   int multiprocessors = 0;
   int compute_major = 0, compute_minor = 0;
-  std::string sharing;         ///< How its memory is shared with other ranks, or why it cannot be.
-  std::vector<int> reachable;  ///< Others whose memory it can map.
+  std::string sharing;  ///< How its memory is shared with other ranks, or why it cannot be.
+  /// Another one whose memory it can map.
+  struct Reachable {
+    int gpu = 0;
+    std::string
+        way;  ///< How it is connected, as `nvidia-smi topo -m` says (NV18, PIX, SYS, ...); empty: not known.
+  };
+  std::vector<Reachable> reachable;
 };
 
 /// What the CUDA engine would find.

@@ -70,7 +70,7 @@ void BenchOptions::add_to(CLI::App& app) {
   app.add_option("--blocks", c.blocks,
                  "cuda: thread blocks of one launch at most; 0: what the library takes by itself")
       ->capture_default_str();
-  app.add_option("--routing", texts_.routing, "uniform, zipf:S, hot:N or grouped:G")
+  app.add_option("--routing", texts_.routing, "uniform, zipf:S, hot:N or grouped:G[/N]")
       ->capture_default_str();
   app.add_option("--weights", texts_.weights,
                  "dispatch or combine: which of the two is given the weights of the routes")

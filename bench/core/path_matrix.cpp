@@ -26,7 +26,8 @@ constexpr std::array<Words, 5> kWords = {
      {Path::Kind::shared_memory, "SHM", "shared_memory", "one node: memory that both map"},
      {Path::Kind::same_gpu, "GPU", "same_gpu", "one node: on the same GPU"},
      {Path::Kind::peer_access, "P2P", "peer_access",
-      "one node: each maps the memory of the other's GPU, over NVLink or PCIe"},
+      "one node: each maps the memory of the other's GPU; NV#: over so many NVLinks; PIX, PXB, "
+      "PHB, NODE, SYS: over PCIe, as nvidia-smi has it"},
      {Path::Kind::network, "NET", "network",
       "the network; NET:r: to its rail peer r there, and on through that node's memory"}}};
 
@@ -43,11 +44,7 @@ Seat decode(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return {};
   return {json.value("host", std::string()), json.value("gpu", std::string()),
-          json.value("reachable", std::vector<std::string>())};
-}
-
-bool contains(const std::vector<std::string>& list, const std::string& item) {
-  return std::find(list.begin(), list.end(), item) != list.end();
+          json.value("reachable", std::map<std::string, std::string>())};
 }
 
 }  // namespace
@@ -58,8 +55,8 @@ Seat Seat::here(int rank, const Gpus& gpus) {
   if (gpus.list.empty()) return seat;
   const Gpu& own = gpus.list[static_cast<std::size_t>(rank) % gpus.list.size()];
   seat.gpu = own.bus;
-  for (const int other : own.reachable) {
-    seat.reachable.push_back(gpus.list[static_cast<std::size_t>(other)].bus);
+  for (const Gpu::Reachable& other : own.reachable) {
+    seat.reachable[gpus.list[static_cast<std::size_t>(other.gpu)].bus] = other.way;
   }
   return seat;
 }
@@ -85,21 +82,27 @@ PathMatrix PathMatrix::of_sizes(const std::vector<int>& node_sizes, const Gpus& 
 
 Path PathMatrix::path(int from, int to) const {
   if (from == to) return {};
-  if (nodes_.together(from, to)) return {kind_on_node(from, to), -1};
-  return {Path::Kind::network, nodes_.rail_peer(from, nodes_.node_of(to))};
+  if (nodes_.together(from, to)) return on_node(from, to);
+  return {Path::Kind::network, nodes_.rail_peer(from, nodes_.node_of(to)), {}};
 }
 
-Path::Kind PathMatrix::kind_on_node(int from, int to) const {
+Path PathMatrix::on_node(int from, int to) const {
   const Seat& a = seat(from);
   const Seat& b = seat(to);
-  if (a.gpu.empty() || b.gpu.empty()) return Path::Kind::shared_memory;
-  if (a.gpu == b.gpu) return Path::Kind::same_gpu;
-  const bool both = contains(a.reachable, b.gpu) && contains(b.reachable, a.gpu);
-  return both ? Path::Kind::peer_access : Path::Kind::shared_memory;
+  Path path{Path::Kind::shared_memory, -1, {}};
+  if (a.gpu.empty() || b.gpu.empty()) return path;
+  if (a.gpu == b.gpu) {
+    path.kind = Path::Kind::same_gpu;
+  } else if (a.reachable.contains(b.gpu) && b.reachable.contains(a.gpu)) {
+    path.kind = Path::Kind::peer_access;
+    path.way = a.reachable.at(b.gpu);
+  }
+  return path;
 }
 
 std::string PathMatrix::word(int from, int to) const {
   const Path path = this->path(from, to);
+  if (!path.way.empty()) return path.way;
   const std::string word = words_of(path.kind).in_table;
   const bool passed_on = path.kind == Path::Kind::network && path.rail_peer != to;
   return passed_on ? fmt::format("{}:{}", word, path.rail_peer) : word;
@@ -141,6 +144,7 @@ Json PathMatrix::json() const {
       const Path path = this->path(from, to);
       row.push_back({{"kind", words_of(path.kind).in_json}});
       if (path.kind == Path::Kind::network) row.back()["rail_peer"] = path.rail_peer;
+      if (!path.way.empty()) row.back()["way"] = path.way;
     }
     json["matrix"].push_back(std::move(row));
   }

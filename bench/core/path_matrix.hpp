@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -16,8 +17,9 @@ namespace sluice::bench {
 /// Where a rank runs, as it sees that itself.
 struct Seat {
   std::string host;
-  std::string gpu;                     ///< Its PCI address; empty: none, or none is known.
-  std::vector<std::string> reachable;  ///< Those of other GPUs whose memory this one can map.
+  std::string gpu;  ///< Its PCI address; empty: none, or none is known.
+  /// Those of other GPUs whose memory this one can map, and how they are connected (Gpu::Reachable).
+  std::map<std::string, std::string> reachable;
 
   /// Of `rank` in this process. It uses GPU r modulo those that are seen.
   static Seat here(int rank, const Gpus& gpus);
@@ -34,6 +36,7 @@ struct Path {
   };
   Kind kind = Kind::self;
   int rail_peer = -1;  ///< network: the rank of the other node that takes it.
+  std::string way;     ///< peer_access: how the GPUs are connected; empty: not known.
 };
 
 /// The paths between all ranks of a world.
@@ -51,7 +54,7 @@ class PathMatrix {
 
  private:
   const Seat& seat(int rank) const noexcept { return seats_[static_cast<std::size_t>(rank)]; }
-  Path::Kind kind_on_node(int from, int to) const;
+  Path on_node(int from, int to) const;
   std::string word(int from, int to) const;
 
   routing::NodeMap nodes_;

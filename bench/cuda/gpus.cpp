@@ -4,9 +4,11 @@
 #include <cuda_runtime_api.h>
 
 #include <fstream>
+#include <optional>
 
 #include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_memory.hpp"
+#include "nvml_library.hpp"
 
 namespace sluice::bench {
 namespace {
@@ -25,7 +27,7 @@ std::string driver_version() {
   return "unknown";
 }
 
-Gpu describe(int device, int count) {
+Gpu describe(int device, int count, const std::optional<NvmlLibrary>& nvml) {
   Gpu gpu;
   cudaDeviceProp properties = {};
   if (!cuda_status(cudaGetDeviceProperties(&properties, device), "properties").ok()) return gpu;
@@ -42,7 +44,7 @@ Gpu describe(int device, int count) {
     if (other != device &&
         cuda_status(cudaDeviceCanAccessPeer(&reachable, device, other), "peer").ok() &&
         reachable != 0) {
-      gpu.reachable.push_back(other);
+      gpu.reachable.push_back({other, nvml ? nvml->way(gpu.bus, memory::pci_address(other)) : ""});
     }
   }
   return gpu;
@@ -61,7 +63,10 @@ Gpus Gpus::here() {
   }
   if (count == 0) gpus.problem = "none is visible";
   gpus.driver = driver_version();
-  for (int device = 0; device < count; ++device) gpus.list.push_back(describe(device, count));
+  const std::optional<NvmlLibrary> nvml = NvmlLibrary::load();
+  for (int device = 0; device < count; ++device) {
+    gpus.list.push_back(describe(device, count, nvml));
+  }
   return gpus;
 }
 

@@ -13,7 +13,7 @@ namespace sluice::bench {
 namespace {
 
 TEST(RoutingSpec, ReadsWhatItPrints) {
-  for (const char* text : {"uniform", "zipf:1.2", "hot:4", "grouped:4"}) {
+  for (const char* text : {"uniform", "zipf:1.2", "hot:4", "grouped:4", "grouped:2/4"}) {
     const Result<RoutingSpec> spec = RoutingSpec::parse(text);
     ASSERT_TRUE(spec.ok()) << spec.status().message();
     EXPECT_EQ(spec->text(), text);
@@ -22,7 +22,8 @@ TEST(RoutingSpec, ReadsWhatItPrints) {
 
 TEST(RoutingSpec, RefusesWhatIsNotOne) {
   for (const char* text : {"", "even", "uniform:1", "zipf", "zipf:", "zipf:x", "zipf:1.2 ",
-                           "zipf:-1", "zipf:nan", "hot:0", "hot:1.5", "grouped:-1"}) {
+                           "zipf:-1", "zipf:nan", "hot:0", "hot:1.5", "grouped:-1", "grouped:1/0",
+                           "grouped:1/x", "grouped:/4", "grouped:1/2.5", "hot:1/2"}) {
     EXPECT_FALSE(RoutingSpec::parse(text).ok()) << text;
   }
 }
@@ -99,7 +100,26 @@ TEST_P(EveryDistribution, GivesDistinctValidExpertsAndRepeats) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryDistribution,
-                         testing::Values("uniform", "zipf:1.2", "hot:4", "grouped:4"));
+                         testing::Values("uniform", "zipf:1.2", "hot:4", "grouped:4",
+                                         "grouped:1/2"));
+
+TEST(Distribution, GroupsAreThoseOfNodes) {
+  Case bench_case;
+  bench_case.ranks = bench_case.nodes = 4;
+  bench_case.tokens = 50;
+  bench_case.routing = *RoutingSpec::parse("grouped:2/4");
+  ASSERT_TRUE(bench_case.settle().ok());
+  const Routing routing = make_routing(bench_case, 0);
+  const int each = bench_case.experts / bench_case.nodes;
+  std::set<int> all;
+  for (std::size_t at = 0; at < routing.ids.size(); at += 8) {
+    std::set<int> nodes;
+    for (std::size_t k = 0; k < 8; ++k) nodes.insert(routing.ids[at + k] / each);
+    EXPECT_LE(nodes.size(), 2U);
+    all.insert(nodes.begin(), nodes.end());
+  }
+  EXPECT_EQ(all.size(), 4U);
+}
 
 TEST(Distribution, HotExpertsAreHot) {
   Case bench_case;

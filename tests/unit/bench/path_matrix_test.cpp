@@ -25,12 +25,15 @@ TEST(PathMatrix, NamesTheRailPeer) {
 
 TEST(PathMatrix, KnowsGpus) {
   const routing::NodeMap nodes = routing::NodeMap::of_sizes(std::vector<int>{4, 1});
-  const PathMatrix matrix(nodes, {{"a", "gpu0", {"gpu1"}},
-                                  {"a", "gpu1", {"gpu0"}},
-                                  {"a", "gpu1", {"gpu0"}},
-                                  {"a", "gpu2", {"gpu0"}},  // But gpu0 does not reach it.
+  const PathMatrix matrix(nodes, {{"a", "gpu0", {{"gpu1", "NV18"}}},
+                                  {"a", "gpu1", {{"gpu0", "NV18"}}},
+                                  {"a", "gpu1", {{"gpu0", "NV18"}}},
+                                  {"a", "gpu2", {{"gpu0", "SYS"}}},  // But gpu0 does not reach it.
                                   {"b", "gpu0", {}}});
   EXPECT_EQ(matrix.path(0, 1).kind, Kind::peer_access);
+  EXPECT_EQ(matrix.path(0, 1).way, "NV18");
+  EXPECT_EQ(matrix.path(3, 0).way, "");
+  EXPECT_EQ(matrix.json()["matrix"][0][1]["way"], "NV18");
   EXPECT_EQ(matrix.path(1, 2).kind, Kind::same_gpu);
   EXPECT_EQ(matrix.path(3, 0).kind, Kind::shared_memory);
   EXPECT_EQ(matrix.path(0, 4).kind, Kind::network);
@@ -40,9 +43,9 @@ TEST(PathMatrix, TakesAGpuForEachRankInTurn) {
   Gpus gpus;
   gpus.list.resize(2);
   gpus.list[0].bus = "gpu0";
-  gpus.list[0].reachable = {1};
+  gpus.list[0].reachable = {{1, ""}};
   gpus.list[1].bus = "gpu1";
-  gpus.list[1].reachable = {0};
+  gpus.list[1].reachable = {{0, ""}};
   const PathMatrix matrix = PathMatrix::of_sizes({3}, gpus);
   EXPECT_EQ(matrix.path(0, 1).kind, Kind::peer_access);
   EXPECT_EQ(matrix.path(0, 2).kind, Kind::same_gpu);
