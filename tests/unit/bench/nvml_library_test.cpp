@@ -22,14 +22,14 @@ constexpr std::array<std::array<Link, 3>, kGpus> kLinksOf = {{{{{-1}, {-1}, {-1}
                                                               {{{2}, {2}, {99}}},
                                                               {{{2}, {99}, {99}}},
                                                               {{{99}, {99}, {99}}}}};
-std::array<char, kGpus> gpus;
+std::array<char, kGpus> places;
 
 using Device = NvmlLibrary::Device;
 Device device(int gpu) {
-  return reinterpret_cast<Device>(&gpus[static_cast<std::size_t>(gpu)]);
+  return reinterpret_cast<Device>(&places[static_cast<std::size_t>(gpu)]);
 }
 int number(Device of) {
-  return static_cast<int>(reinterpret_cast<char*>(of) - gpus.data());
+  return static_cast<int>(reinterpret_cast<char*>(of) - places.data());
 }
 std::string address(int gpu) {
   return "0000:0" + std::to_string(gpu) + ":00.0";
