@@ -12,6 +12,10 @@ namespace {
 
 // To one peer, before the next one's turn.
 constexpr std::uint64_t kTurnChunks = 4;
+// To all rail peers together, and to each one as many chunks at least: what is posted and not sent is ahead of signs of life,
+// which must not take long on a slow network.
+constexpr std::uint64_t kUnsentBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kUnsentChunks = 2;
 
 template <typename Entry>
 void forget_posted(std::vector<Entry>& queue, std::size_t& posted) noexcept {
@@ -26,6 +30,8 @@ Postings::Postings(transport::Endpoint& endpoint, const Site& site)
     : endpoint_(endpoint),
       site_(site),
       banks_(static_cast<std::size_t>(site.window.shape().banks)),
+      unsent_max_(std::max(kUnsentBytes / static_cast<std::uint64_t>(site.nodes.nodes()),
+                           kUnsentChunks * site.chunk_bytes)),
       to_(static_cast<std::size_t>(site.nodes.ranks())),
       outstanding_(protocol::kKinds * banks_) {
   for (int peer = 0; peer < site.nodes.ranks(); ++peer) {
@@ -55,11 +61,11 @@ void Postings::add(transport::Region from, std::uint64_t from_offset, std::uint6
   chunk.peer = peer_;
   chunk.from = from;
   chunk.to = region_;
-  chunk.context = account_;
   for (std::uint64_t done = 0; done < bytes; done += chunk.bytes) {
     chunk.from_offset = from_offset + done;
     chunk.to_offset = to_offset + done;
     chunk.bytes = static_cast<std::uint32_t>(std::min(bytes - done, site_.chunk_bytes));
+    chunk.context = account_ << kBytesBits | chunk.bytes;
     to(peer_).chunks.push_back(chunk);
   }
 }
@@ -124,10 +130,11 @@ void Postings::post_signs(int peer, To& queue) {
 bool Postings::post_chunks(int peer, To& queue) {
   const std::size_t before = queue.posted;
   const std::uint64_t turn_end = queue.bytes + kTurnChunks * site_.chunk_bytes;
-  while (queue.posted < queue.chunks.size() && queue.bytes < turn_end) {
+  while (queue.posted < queue.chunks.size() && queue.bytes < turn_end &&
+         queue.unsent < unsent_max_) {
     transport::Chunk& chunk = queue.chunks[queue.posted];
     chunk.more = queue.posted + 1 < queue.chunks.size();
-    if (chunk.context != newest_) note_first(chunk.context);
+    if (account_of(chunk.context) != newest_) note_first(account_of(chunk.context));
     const transport::Posted posted = endpoint_.put(chunk);
     if (posted == transport::Posted::busy) break;
     if (posted == transport::Posted::gone) {
@@ -135,6 +142,7 @@ bool Postings::post_chunks(int peer, To& queue) {
       return false;
     }
     queue.bytes += chunk.bytes;
+    queue.unsent += chunk.bytes;
     ++queue.posted;
   }
   const bool any = queue.posted != before;
@@ -148,7 +156,7 @@ bool Postings::post_chunks(int peer, To& queue) {
   return any;
 }
 
-void Postings::note_first(std::uint64_t account) {
+void Postings::note_first(std::size_t account) {
   newest_ = account;
   // Pairs with the load in Relay::read.
   protocol::HostAccess::store_release(*site_.at<std::uint64_t>(site_.rank, site_.own().first_put()),
@@ -157,9 +165,11 @@ void Postings::note_first(std::uint64_t account) {
 
 bool Postings::sent(const transport::Event& event) noexcept {
   if (event.context == kNoAccount) return false;
-  if (to(event.peer).settled) return true;
-  --to(event.peer).outstanding[event.context];
-  --outstanding_[event.context];
+  To& queue = to(event.peer);
+  queue.unsent -= bytes_of(event.context);
+  if (queue.settled) return true;
+  --queue.outstanding[account_of(event.context)];
+  --outstanding_[account_of(event.context)];
   return true;
 }
 
@@ -168,8 +178,8 @@ void Postings::close(int peer) noexcept {
   if (queue.closed) return;
   queue.closed = true;
   for (std::size_t i = queue.posted; i < queue.chunks.size(); ++i) {
-    --queue.outstanding[queue.chunks[i].context];
-    --outstanding_[queue.chunks[i].context];
+    --queue.outstanding[account_of(queue.chunks[i].context)];
+    --outstanding_[account_of(queue.chunks[i].context)];
   }
   queue.signs.clear();
   queue.chunks.clear();

@@ -70,6 +70,7 @@ class Postings {
     std::vector<transport::Chunk> chunks;
     std::size_t posted = 0;
     std::uint64_t bytes = 0;
+    std::uint64_t unsent = 0;  // Bytes that were posted, and are not out of this rank's memory.
     std::uint64_t messages = 0;
     std::vector<std::uint8_t> uses;          // of the peer's slots for this rank
     std::vector<std::uint32_t> outstanding;  // by account
@@ -78,6 +79,12 @@ class Postings {
     bool settled = false;
   };
 
+  /// A chunk's context: its bytes, and its account above them.
+  static constexpr int kBytesBits = 32;
+  static std::size_t account_of(std::uint64_t context) noexcept { return context >> kBytesBits; }
+  static std::uint32_t bytes_of(std::uint64_t context) noexcept {
+    return static_cast<std::uint32_t>(context);
+  }
   /// The context of chunks that nobody waits for.
   static constexpr std::uint64_t kNoAccount = ~std::uint64_t{0};
 
@@ -88,11 +95,12 @@ class Postings {
   void post_signs(int peer, To& queue);
   bool post_chunks(int peer, To& queue);
   /// Before a chunk of the account is put.
-  void note_first(std::uint64_t account);
+  void note_first(std::size_t account);
 
   transport::Endpoint& endpoint_;
   const Site& site_;
   std::size_t banks_;
+  std::uint64_t unsent_max_;
   std::vector<To> to_;
   std::vector<std::uint32_t> outstanding_;  // by account, all peers
   // The message between begin() and end().
@@ -101,7 +109,7 @@ class Postings {
   transport::Region region_ = kWindowRegion;
   std::size_t account_ = 0;
   std::size_t first_ = 0;
-  std::uint64_t newest_ = kNoAccount;  // The account of the chunk that was posted last.
+  std::size_t newest_ = kNoAccount;  // The account of the chunk that was posted last.
 };
 
 }  // namespace sluice::relay

@@ -31,6 +31,8 @@ using Time = Clock::time_point;
 
 // What one direction of a connection holds back at most: beyond it the sender has to wait, as TCP does.
 constexpr std::size_t kHeldBytesMax = std::size_t{4} << 20;
+// And of a narrow one, a 20th of what passes in a second.
+constexpr std::uint64_t kHeldPerSecond = 20;
 // How long what was taken is still passed on at the end.
 constexpr std::chrono::seconds kLastMost{2};
 
@@ -67,9 +69,14 @@ base::Descriptor connect_to(std::uint16_t port) {
 /// What one side of a connection has sent and the other has not got yet.
 class Direction {
  public:
-  Direction(const Weather& weather, std::uint64_t seed) : weather_(weather), random_(seed) {}
+  Direction(const Weather& weather, std::uint64_t seed)
+      : weather_(weather),
+        random_(seed),
+        held_max_(weather.bytes_per_second == 0
+                      ? kHeldBytesMax
+                      : std::min(kHeldBytesMax, weather.bytes_per_second / kHeldPerSecond)) {}
 
-  bool takes_more() const noexcept { return !ended_ && held_ < kHeldBytesMax; }
+  bool takes_more() const noexcept { return !ended_ && held_ < held_max_; }
   /// Whether it was lost.
   bool take(std::string_view bytes, Time now) {
     if (weather_.dead != nullptr && *weather_.dead) dead_ = true;
@@ -126,6 +133,7 @@ class Direction {
 
   const Weather weather_;
   Random random_;
+  const std::size_t held_max_;
   std::deque<Piece> pieces_;
   std::size_t held_ = 0;
   std::size_t sent_ = 0;  // Of the first piece.
