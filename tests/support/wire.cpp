@@ -33,6 +33,7 @@ using Time = Clock::time_point;
 constexpr std::size_t kHeldBytesMax = std::size_t{4} << 20;
 // And of a narrow one, a 20th of what passes in a second.
 constexpr std::uint64_t kHeldPerSecond = 20;
+constexpr int kNarrowBuffer = 128 << 10;
 // How long what was taken is still passed on at the end.
 constexpr std::chrono::seconds kLastMost{2};
 
@@ -300,6 +301,11 @@ Wire::~Wire() {
 Result<std::uint16_t> Wire::lead_to(std::uint16_t port, const Weather& weather) {
   base::Descriptor listener = new_socket(SOCK_NONBLOCK);
   if (!listener.open()) return base::system_status(errno, "cannot create a socket");
+  if (weather.bytes_per_second > 0) {
+    // The system's buffer, which those that it accepts have too, is no part of a narrow wire. (It has twice as much.)
+    const int buffer = kNarrowBuffer;
+    ::setsockopt(listener.number(), SOL_SOCKET, SO_RCVBUF, &buffer, sizeof(buffer));
+  }
   sockaddr_in address = local(0);
   socklen_t bytes = sizeof(address);
   if (::bind(listener.number(), reinterpret_cast<sockaddr*>(&address), bytes) != 0 ||
