@@ -18,8 +18,8 @@ struct Gpu {
   /// Another one whose memory it can map.
   struct Reachable {
     int gpu = 0;
-    std::string
-        way;  ///< How it is connected, as `nvidia-smi topo -m` says (NV18, PIX, SYS, ...); empty: not known.
+    /// How it is connected, as `nvidia-smi topo -m` says (NV18, PIX, SYS, ...); empty: not known.
+    std::string way;
   };
   std::vector<Reachable> reachable;
 };

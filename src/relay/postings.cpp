@@ -12,8 +12,8 @@ namespace {
 
 // To one peer, before the next one's turn.
 constexpr std::uint64_t kTurnChunks = 4;
-// To all rail peers together, and to each one as many chunks at least: what is posted and not sent is ahead of signs of life,
-// which must not take long on a slow network.
+// What is posted and not sent is ahead of signs of life, which must not take long on a slow network: so much, divided by the
+// nodes, to each peer, or as many chunks where that is more.
 constexpr std::uint64_t kUnsentBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kUnsentChunks = 2;
 
@@ -129,8 +129,8 @@ void Postings::post_signs(int peer, To& queue) {
 
 bool Postings::post_chunks(int peer, To& queue) {
   const std::size_t before = queue.posted;
-  const std::uint64_t turn_end = queue.bytes + kTurnChunks * site_.chunk_bytes;
-  while (queue.posted < queue.chunks.size() && queue.bytes < turn_end &&
+  std::uint64_t turn = 0;
+  while (queue.posted < queue.chunks.size() && turn < kTurnChunks * site_.chunk_bytes &&
          queue.unsent < unsent_max_) {
     transport::Chunk& chunk = queue.chunks[queue.posted];
     chunk.more = queue.posted + 1 < queue.chunks.size();
@@ -141,7 +141,7 @@ bool Postings::post_chunks(int peer, To& queue) {
       close(peer);
       return false;
     }
-    queue.bytes += chunk.bytes;
+    turn += chunk.bytes;
     queue.unsent += chunk.bytes;
     ++queue.posted;
   }

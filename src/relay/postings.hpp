@@ -69,7 +69,6 @@ class Postings {
     std::size_t signed_ = 0;
     std::vector<transport::Chunk> chunks;
     std::size_t posted = 0;
-    std::uint64_t bytes = 0;
     std::uint64_t unsent = 0;  // Bytes that were posted, and are not out of this rank's memory.
     std::uint64_t messages = 0;
     std::vector<std::uint8_t> uses;          // of the peer's slots for this rank
