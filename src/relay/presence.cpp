@@ -172,9 +172,11 @@ bool Presence::covered(int source, std::int64_t arrived_ns) const noexcept {
 void Presence::watch(std::int64_t now_ns) {
   if (now_ns < next_watch_ns_) return;
   next_watch_ns_ = now_ns + beat_ns_ / 2;
+  const bool was_away = watched_ns_ != 0 && now_ns - watched_ns_ > patience_ns_ / 2;
+  watched_ns_ = now_ns;
   watch_sources(now_ns);
   watch_links(now_ns);
-  watch_neighbours(now_ns);
+  watch_neighbours(now_ns, was_away);
   watch_peers(now_ns);
 }
 
@@ -241,8 +243,9 @@ void Presence::watch_links(std::int64_t now_ns) {
 }
 
 // A neighbour that is frozen: its relay stands still, too. Of one that has ended other nodes learn at
-// once.
-void Presence::watch_neighbours(std::int64_t now_ns) {
+// once. Who has not looked for long, as if the machine stood still, does not know who was silent, and
+// begins anew.
+void Presence::watch_neighbours(std::int64_t now_ns, bool was_away) {
   for (const int neighbour : site_.neighbours()) {
     if (neighbour == site_.rank || gone_[index(neighbour)] != 0) continue;
     tell_death(neighbour, now_ns);
@@ -252,12 +255,15 @@ void Presence::watch_neighbours(std::int64_t now_ns) {
         HostAccess::load_acquire(*site_.at<std::uint64_t>(neighbour, layout.alive()));
     const bool closed =
         HostAccess::load_acquire(*site_.at<std::uint64_t>(neighbour, layout.closed())) != 0;
+    std::int64_t& heard_ns = heard_ns_[index(neighbour)];
     if (alive != alive_[index(neighbour)] || closed || site_.ended(neighbour)) {
       alive_[index(neighbour)] = alive;
-      heard(neighbour, now_ns);
-    } else if (now_ns - heard_ns_[index(neighbour)] > patience_ns_) {
+      heard_ns = now_ns;
+    } else if (was_away) {
+      heard_ns = std::max(heard_ns, now_ns);
+    } else if (now_ns - heard_ns > patience_ns_) {
       base::log_warn("rank {}: rank {} of this node is silent for {:.3f} s: given up", site_.rank,
-                     neighbour, static_cast<double>(now_ns - heard_ns_[index(neighbour)]) * 1e-9);
+                     neighbour, static_cast<double>(now_ns - heard_ns) * 1e-9);
       give_up(neighbour, site_.rank, kGivenUp);
     }
   }

@@ -76,7 +76,7 @@ class Presence {
 
   void watch_sources(std::int64_t now_ns);
   void watch_links(std::int64_t now_ns);
-  void watch_neighbours(std::int64_t now_ns);
+  void watch_neighbours(std::int64_t now_ns, bool was_away);
   void watch_peers(std::int64_t now_ns);
   bool reported_lost(int source) const noexcept;
   bool hung_up(int source, std::int64_t now_ns);
@@ -90,6 +90,7 @@ class Presence {
   const std::int64_t beat_ns_;
   std::int64_t next_beat_ns_ = 0;
   std::int64_t next_watch_ns_ = 0;
+  std::int64_t watched_ns_ = 0;
   bool closing_ = false;
   std::uint64_t beats_ = 0;  // of this rank, as last told
   std::array<std::uint64_t, protocol::kKinds> told_{};

@@ -17,13 +17,6 @@
 #include "support/sanitizers.hpp"
 #include "support/wired_network.hpp"
 
-// The address sanitizer asks for it: 1.17's `net` leaks a description of itself with every endpoint. (Processes that are forked
-// for a test end without looking for leaks.)
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
-extern "C" const char* __lsan_default_suppressions() {
-  return "leak:libfabric.so";
-}
-
 namespace sluice::faults {
 namespace {
 

@@ -51,6 +51,10 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
   }
   bool others_are_ahead() const { return others_are_at(kFaultyRound + kRoundsApart); }
   bool under_way() const { return struck_; }
+  std::chrono::milliseconds since_struck() const {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now().time_since_epoch() - std::chrono::nanoseconds(struck_ns_));
+  }
   bool near_the_fault(int rank) const {
     return round_of_[static_cast<std::size_t>(rank)] >= kFaultyRound;
   }
@@ -61,6 +65,8 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
   bool leaves_ = false;
   /// Ranks that must have named it by the end.
   RankSet witnesses_;
+  /// Ranks none of which may have named another one of them.
+  RankSet keepers_;
 
   void run() {
     const int victim = GetParam();
@@ -78,7 +84,9 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
           break;
         }
         const EchoRound::Outcome seen = rounds.run(round, [&](Moment moment) {
-          if (rank == victim && round == kFaultyRound && moment == when_) struck_ = true;
+          if (rank != victim || round != kFaultyRound || moment != when_) return;
+          struck_ns_ = std::chrono::steady_clock::now().time_since_epoch().count();
+          struck_ = true;
         });
         for (int peer = 0; peer < kRanks; ++peer) {
           if (seen.missing.contains(peer)) missing.insert(peer);
@@ -99,6 +107,10 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
       }
       if (witnesses_.contains(rank) && !missing.contains(victim))
         findings.add("no report names the victim");
+      for (int kept = 0; keepers_.contains(rank) && kept < kRanks; ++kept) {
+        if (keepers_.contains(kept) && missing.contains(kept))
+          findings.add(fmt::format("a report names rank {}", kept));
+      }
     };
     support::RunOptions options;
     options.leave = false;
@@ -108,6 +120,7 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
 
  private:
   std::array<std::atomic<int>, kRanks> round_of_{};
+  std::atomic<std::int64_t> struck_ns_{0};
   std::atomic<bool> struck_{false};
 };
 
@@ -148,6 +161,21 @@ TEST_P(OfTwoNodes, APartOfWhatItSendsIsLost) {
     if (from != GetParam() || !under_way()) return false;
     const auto peer = static_cast<std::uint64_t>(to);
     return support::Random::of(peer, sent[peer]++).chance(50);
+  }});
+  run();
+}
+
+// Its whole machine, for two patiences, and its neighbour a little longer: other nodes give both up,
+// but they keep each other.
+TEST_P(OfTwoNodes, AllThreadsOfANodeStandStill) {
+  const int neighbour = GetParam() ^ 1;
+  for (const int kept : {GetParam(), neighbour}) keepers_.insert(kept);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (rank / 2 != GetParam() / 2) witnesses_.insert(rank);
+  }
+  const support::ScriptedNetwork network({.stalls = [=, this](int rank) {
+    if (rank / 2 != GetParam() / 2 || !under_way()) return false;
+    return since_struck() < std::chrono::milliseconds(rank == neighbour ? 700 : 600);
   }});
   run();
 }

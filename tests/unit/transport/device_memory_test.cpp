@@ -14,11 +14,6 @@
 #include "transport/libfabric/endpoint.hpp"
 #include "unit/transport/gpu_provider.hpp"
 
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
-extern "C" const char* __lsan_default_suppressions() {
-  return "leak:libfabric.so";
-}
-
 namespace sluice::transport {
 namespace {
 

@@ -11,13 +11,6 @@
 
 #include "transport/libfabric.hpp"
 
-// The address sanitizer asks for it: 1.17's `net` leaks a description of itself with every endpoint,
-// also where nothing but an endpoint is opened and closed.
-extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
-extern "C" const char* __lsan_default_suppressions() {
-  return "leak:libfabric.so";
-}
-
 namespace sluice::transport {
 
 std::vector<Kind> all_kinds() {
