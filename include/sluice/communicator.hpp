@@ -218,7 +218,8 @@ struct Statistics {
 /// Every rank makes the same calls in the same order; each is an operation of its own. Calls on one
 /// communicator come from one thread at a time; different communicators are independent. No call
 /// blocks for longer than its deadline. The data path never allocates once the buffers that it
-/// hands out have been released and reused.
+/// hands out have been released and reused; where it does before, and there is no memory, the call is
+/// out_of_memory, as are all later ones: then nothing is left but to destroy the communicator.
 class SLUICE_API Communicator {
  public:
   /// Collective over the world. The world may be destroyed before the communicator.
@@ -284,6 +285,7 @@ class SLUICE_API Communicator {
   /// cuda: kernels that use the memory must have ended.
   Status deallocate(void* memory);
 
+  /// Empty if there is no memory for it.
   Statistics statistics() const;
 
   /// Records phases of the following operations; write_profile writes them as a Perfetto-readable

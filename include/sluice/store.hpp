@@ -27,14 +27,15 @@ namespace sluice {
 /// *Waiting.* All calls block. `timeout` is the longest that a call may take: 0: it looks once and does
 /// not wait for others; negative: no limit. A call that takes longer makes the library late, not wrong:
 /// it looks at its own deadlines between calls. The library waits in get() only, and there for a quarter
-/// of a second at most, so a store that cannot wait may look again and again.
+/// of a second at first, and two seconds at most, so a store that cannot wait may look again and again, and
+/// one that cannot tell in that time what a key holds cannot be joined through.
 ///
 /// *Threads.* For one World calls come one at a time, from the thread that calls the World. An object
 /// that is passed to several Worlds, of ranks that are threads or of one rank after another, is called by
 /// all their threads at once.
 ///
 /// *Errors.* Whatever Status a call returns, but get()'s deadline_exceeded, ends the World's call with
-/// that Status, and an exception (of std::exception) ends it with `internal`; only World::leave goes on
+/// that Status, and an exception ends it with `internal`; only World::leave goes on
 /// without it. Destructors of Worlds call nothing.
 class SLUICE_API Store {
  public:

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <utility>
 
 #include "api/arguments.hpp"
 #include "api/configuration.hpp"
+#include "api/guarded.hpp"
 #include "api/row_counts.hpp"
+#include "base/log.hpp"
 #include "engine/cpu/cpu_engine.hpp"
 #include "engine/cuda/cuda_engine.hpp"
 #include "engine/cuda/sizes.hpp"
@@ -86,8 +89,30 @@ struct Communicator::Impl {
   engine::EngineConfig config;
   SentHalves<engine::DispatchSend> dispatches;
   SentHalves<engine::CombineSend> combines;
+  Status broken;
   std::unique_ptr<engine::Engine>
       engine;  // The last: its kernels may still read what requests keep.
+
+  /// A call, none of whose exceptions leave here: nobody knows how far it has come, so this communicator
+  /// makes no more.
+  template <typename Call>
+  auto guarded(const Call& call) noexcept -> decltype(call()) {
+    if (broken.ok()) {
+      try {
+        return call();
+      } catch (...) {
+        broken = api::status_of_caught();
+      }
+    }
+    decltype(call()) answer;
+    try {
+      answer.status =
+          Status(broken.code(), broken.message() + "; this communicator can make no more calls");
+    } catch (...) {
+      answer.status = Status(broken.code(), {});
+    }
+    return answer;
+  }
 
   std::chrono::nanoseconds timeout(std::optional<std::chrono::nanoseconds> given) const {
     if (given) return *given;
@@ -210,32 +235,36 @@ Communicator::~Communicator() = default;
 
 Result<Communicator> Communicator::create(World& world, const Shape& shape,
                                           const CommunicatorOptions& options) {
-  Result<engine::EngineConfig> config =
-      api::resolve(shape, options, world.rank(), world.group()->nodes());
-  // A rank whose own arguments are wrong tells the others, so that all get one Status.
-  const std::string description =
-      config ? "ok\n" + api::describe(*config) : "bad\n" + config.status().message();
-  Result<std::vector<std::string>> gathered = world.all_gather(description);
-  if (!gathered) return gathered.status();
-  for (std::size_t rank = 0; rank < gathered->size(); ++rank) {
-    const std::string& text = (*gathered)[rank];
-    if (text.rfind("bad\n", 0) == 0) {
-      return Status(StatusCode::invalid_argument, fmt::format("rank {}: {}", rank, text.substr(4)));
+  return api::guarded([&]() -> Result<Communicator> {
+    if (world.group() == nullptr) return world.barrier();  // Which says what is wrong with it.
+    Result<engine::EngineConfig> config =
+        api::resolve(shape, options, world.rank(), world.group()->nodes());
+    // A rank whose own arguments are wrong tells the others, so that all get one Status.
+    const std::string description =
+        config ? "ok\n" + api::describe(*config) : "bad\n" + config.status().message();
+    Result<std::vector<std::string>> gathered = world.all_gather(description);
+    if (!gathered) return gathered.status();
+    for (std::size_t rank = 0; rank < gathered->size(); ++rank) {
+      const std::string& text = (*gathered)[rank];
+      if (text.rfind("bad\n", 0) == 0) {
+        return Status(StatusCode::invalid_argument,
+                      fmt::format("rank {}: {}", rank, text.substr(4)));
+      }
     }
-  }
-  if (Status status = api::compare(*gathered); !status.ok()) return status;
+    if (Status status = api::compare(*gathered); !status.ok()) return status;
 
-  config->fingerprint = api::fingerprint_of(description);
-  auto impl = std::make_unique<Impl>();
-  impl->config = *config;
-  const base::Deadline deadline = base::Deadline::after(options.first_deadline);
-  Result<std::unique_ptr<engine::Engine>> engine =
-      options.device == Device::cpu
-          ? engine::cpu::create_engine(std::move(config).value(), world.group(), deadline)
-          : engine::cuda::create_engine(std::move(config).value(), world.group(), deadline);
-  if (!engine) return engine.status();
-  impl->engine = std::move(engine).value();
-  return Communicator(std::move(impl));
+    config->fingerprint = api::fingerprint_of(description);
+    auto impl = std::make_unique<Impl>();
+    impl->config = *config;
+    const base::Deadline deadline = base::Deadline::after(options.first_deadline);
+    Result<std::unique_ptr<engine::Engine>> engine =
+        options.device == Device::cpu
+            ? engine::cpu::create_engine(std::move(config).value(), world.group(), deadline)
+            : engine::cuda::create_engine(std::move(config).value(), world.group(), deadline);
+    if (!engine) return engine.status();
+    impl->engine = std::move(engine).value();
+    return Communicator(std::move(impl));
+  });
 }
 
 int Communicator::rank() const noexcept {
@@ -263,17 +292,19 @@ std::size_t Communicator::handle_bytes() const noexcept {
 DispatchTicket Communicator::send_dispatch(ConstTensorView x, ConstTensorView topk_ids,
                                            ConstTensorView topk_weights,
                                            const DispatchOptions& options) {
-  return impl_->send_dispatch(x, topk_ids, topk_weights, options.capacity, options, false);
+  return impl_->guarded([&] {
+    return impl_->send_dispatch(x, topk_ids, topk_weights, options.capacity, options, false);
+  });
 }
 
 DispatchTicket Communicator::send_dispatch(ConstTensorView x, const Handle& cached,
                                            const DispatchOptions& options) {
-  return impl_->send_dispatch(x, cached, options, false);
+  return impl_->guarded([&] { return impl_->send_dispatch(x, cached, options, false); });
 }
 
 Received Communicator::receive_dispatch(const DispatchTicket& ticket,
                                         const DispatchOutputs& outputs) {
-  return impl_->receive_dispatch(ticket, outputs);
+  return impl_->guarded([&] { return impl_->receive_dispatch(ticket, outputs); });
 }
 
 Received Communicator::dispatch(ConstTensorView x, ConstTensorView topk_ids,
@@ -284,53 +315,69 @@ Received Communicator::dispatch(ConstTensorView x, ConstTensorView topk_ids,
   if (layout == Layout::expert_slab && capacity == 0 && outputs.rows.dims == 3) {
     capacity = outputs.rows.shape[1];
   }
-  return impl_->receive_dispatch(
-      impl_->send_dispatch(x, topk_ids, topk_weights, capacity, options, true), outputs);
+  return impl_->guarded([&] {
+    return impl_->receive_dispatch(
+        impl_->send_dispatch(x, topk_ids, topk_weights, capacity, options, true), outputs);
+  });
 }
 
 Received Communicator::dispatch(ConstTensorView x, const Handle& cached,
                                 const DispatchOptions& options, const DispatchOutputs& outputs) {
-  return impl_->receive_dispatch(impl_->send_dispatch(x, cached, options, true), outputs);
+  return impl_->guarded([&] {
+    return impl_->receive_dispatch(impl_->send_dispatch(x, cached, options, true), outputs);
+  });
 }
 
 Received Communicator::plan(ConstTensorView topk_ids, ConstTensorView topk_weights,
                             const DispatchOptions& options, const DispatchOutputs& outputs) {
-  const DispatchTicket ticket =
-      impl_->send_dispatch(options, true, [&](engine::DispatchSend& send) {
-        return api::check_plan(impl_->config, topk_ids, topk_weights, options, send);
-      });
-  return impl_->receive_dispatch(ticket, outputs);
+  return impl_->guarded([&] {
+    const DispatchTicket planned =
+        impl_->send_dispatch(options, true, [&](engine::DispatchSend& send) {
+          return api::check_plan(impl_->config, topk_ids, topk_weights, options, send);
+        });
+    return impl_->receive_dispatch(planned, outputs);
+  });
 }
 
 CombineTicket Communicator::send_combine(ConstTensorView y, const Handle& handle,
                                          const CombineOptions& options) {
-  return impl_->send_combine(y, handle, options, false);
+  return impl_->guarded([&] { return impl_->send_combine(y, handle, options, false); });
 }
 
 CombineResult Communicator::receive_combine(const CombineTicket& ticket,
                                             const CombineOutputs& outputs) {
-  return impl_->receive_combine(ticket, outputs.out, outputs);
+  return impl_->guarded([&] { return impl_->receive_combine(ticket, outputs.out, outputs); });
 }
 
 CombineResult Communicator::combine(ConstTensorView y, const Handle& handle, TensorView out,
                                     const CombineOptions& options, const CombineOutputs& outputs) {
-  return impl_->receive_combine(impl_->send_combine(y, handle, options, true), out, outputs);
+  return impl_->guarded([&] {
+    return impl_->receive_combine(impl_->send_combine(y, handle, options, true), out, outputs);
+  });
 }
 
 Result<void*> Communicator::allocate(std::size_t bytes) {
-  return impl_->engine->allocate(bytes);
+  return api::guarded([&] { return impl_->engine->allocate(bytes); });
 }
 Status Communicator::deallocate(void* memory) {
-  return impl_->engine->deallocate(memory);
+  return api::guarded([&] { return impl_->engine->deallocate(memory); });
 }
 Statistics Communicator::statistics() const {
-  return impl_->engine->statistics();
+  try {
+    return impl_->engine->statistics();
+  } catch (const std::exception&) {
+    return {};
+  }
 }
 void Communicator::start_profile(std::size_t events_max) {
-  impl_->engine->start_profile(events_max);
+  try {
+    impl_->engine->start_profile(events_max);
+  } catch (const std::exception& error) {
+    base::log_warn("rank {}: no profile of {} events: {}", rank(), events_max, error.what());
+  }
 }
 Status Communicator::write_profile(const std::string& path) const {
-  return impl_->engine->write_profile(path);
+  return api::guarded([&] { return impl_->engine->write_profile(path); });
 }
 
 namespace {
@@ -377,32 +424,34 @@ Result<std::vector<SizeEntry>> account_of(const engine::EngineConfig& config) {
 
 Result<std::vector<SizeEntry>> Communicator::sizes(const Shape& shape, int ranks,
                                                    const CommunicatorOptions& options) {
-  return sizes(shape, std::vector<int>{ranks}, options);
+  return api::guarded([&] { return sizes(shape, std::vector<int>{ranks}, options); });
 }
 
 Result<std::vector<SizeEntry>> Communicator::sizes(const Shape& shape,
                                                    const std::vector<int>& node_sizes,
                                                    const CommunicatorOptions& options) {
-  for (const int size : node_sizes) {
-    if (size >= 1 && size <= kMaxRanks) continue;
-    return Status(StatusCode::invalid_argument,
-                  fmt::format("a node of {} ranks, expected 1 to {}", size, kMaxRanks));
-  }
-  const routing::NodeMap nodes = routing::NodeMap::of_sizes(node_sizes);
-  std::vector<SizeEntry> largest;
-  std::size_t most = 0;
-  for (int rank = 0; rank < std::max(nodes.ranks(), 1); ++rank) {
-    Result<engine::EngineConfig> config = api::resolve(shape, options, rank, nodes);
-    if (!config) return config.status();
-    Result<std::vector<SizeEntry>> entries = account_of(*config);
-    if (!entries) return entries.status();
-    std::size_t all = 0;
-    for (const SizeEntry& entry : *entries) all += entry.bytes;
-    if (all <= most) continue;
-    most = all;
-    largest = std::move(entries).value();
-  }
-  return largest;
+  return api::guarded([&]() -> Result<std::vector<SizeEntry>> {
+    for (const int size : node_sizes) {
+      if (size >= 1 && size <= kMaxRanks) continue;
+      return Status(StatusCode::invalid_argument,
+                    fmt::format("a node of {} ranks, expected 1 to {}", size, kMaxRanks));
+    }
+    const routing::NodeMap nodes = routing::NodeMap::of_sizes(node_sizes);
+    std::vector<SizeEntry> largest;
+    std::size_t most = 0;
+    for (int rank = 0; rank < std::max(nodes.ranks(), 1); ++rank) {
+      Result<engine::EngineConfig> config = api::resolve(shape, options, rank, nodes);
+      if (!config) return config.status();
+      Result<std::vector<SizeEntry>> entries = account_of(*config);
+      if (!entries) return entries.status();
+      std::size_t all = 0;
+      for (const SizeEntry& entry : *entries) all += entry.bytes;
+      if (all <= most) continue;
+      most = all;
+      largest = std::move(entries).value();
+    }
+    return largest;
+  });
 }
 
 }  // namespace sluice

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "sluice/world.hpp"
 
-#include <exception>
-#include <new>
 #include <utility>
 
+#include "api/guarded.hpp"
 #include "base/deadline.hpp"
 #include "base/environment.hpp"
 #include "base/log.hpp"
@@ -21,19 +20,8 @@
 namespace sluice {
 namespace {
 
+using api::guarded;
 using bootstrap::Group;
-
-// Nothing throws across the public API: the standard library's exceptions end here.
-template <typename Call>
-auto guarded(const Call& call) -> decltype(call()) {
-  try {
-    return call();
-  } catch (const std::bad_alloc&) {
-    return Status(StatusCode::out_of_memory, "too little memory for the host's own bookkeeping");
-  } catch (const std::exception& error) {
-    return Status(StatusCode::internal, error.what());
-  }
-}
 
 Status check_size(int size) {
   if (size >= 1 && size <= kMaxRanks) return {};

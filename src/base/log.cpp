@@ -10,6 +10,10 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
 #include <memory>
 
 #include "base/environment.hpp"
@@ -66,7 +70,13 @@ LogLevel log_level() noexcept {
 void log_line(LogLevel level, std::string_view text) noexcept {
   try {
     logger().log(spdlog_level(level), spdlog::string_view_t(text.data(), text.size()));
-  } catch (...) {  // No memory for a line: the line is what can be spared.
+  } catch (...) {  // No memory for it, or for the logger.
+    constexpr std::string_view kBefore = "[sluice] ";
+    const auto piece = [](std::string_view words) {
+      return iovec{const_cast<char*>(words.data()), words.size()};  // Not written through.
+    };
+    const std::array pieces{piece(kBefore), piece(text), piece("\n")};
+    static_cast<void>(::writev(STDERR_FILENO, pieces.data(), pieces.size()) < 0);
   }
 }
 

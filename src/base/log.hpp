@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -18,7 +19,8 @@ enum class LogLevel : std::uint8_t { error = 0, warn, info, debug };
 std::optional<LogLevel> parse_log_level(std::string_view word) noexcept;
 /// The level of this process: SLUICE_LOG at first use.
 LogLevel log_level() noexcept;
-/// Writes one line if `level` is on. Never throws: a line that cannot be written is dropped.
+/// Writes one line if `level` is on. Never throws: where there is no memory left the line goes out as it
+/// is, without a time.
 void log_line(LogLevel level, std::string_view text) noexcept;
 
 /// Formats only what will be written.
@@ -27,7 +29,16 @@ void log(LogLevel level, fmt::format_string<Arguments...> format,
          Arguments&&... arguments) noexcept {
   if (level > log_level()) return;
   try {
-    log_line(level, fmt::format(format, std::forward<Arguments>(arguments)...));
+    // Nearly all lines fit, and then nothing is allocated.
+    std::array<char, 512> line;
+    const fmt::string_view text = format;
+    const auto done =
+        fmt::vformat_to_n(line.data(), line.size(), text, fmt::make_format_args(arguments...));
+    if (done.size <= line.size()) {
+      log_line(level, std::string_view(line.data(), done.size));
+    } else {
+      log_line(level, fmt::vformat(text, fmt::make_format_args(arguments...)));
+    }
   } catch (...) {
     log_line(level, "a line that could not be formatted");
   }

@@ -13,9 +13,10 @@ enum class TestPoint {
   before_publish,  // The payload of `peer` is written, its cell is not.
   after_publish,
   before_await,
-  before_read,  // Everything awaited is there, nothing is read.
-  before_done,  // Everything is read, nothing is told.
-  progress,     // Of a rank's progress thread, between two looks.
+  before_read,      // Everything awaited is there, nothing is read.
+  before_done,      // Everything is read, nothing is told.
+  progress,         // Of a rank's progress thread, between two looks.
+  before_progress,  // There is none yet.
 };
 
 using TestPointHook = void (*)(TestPoint point, int rank, int peer);

@@ -76,6 +76,9 @@ Result<base::Descriptor> watch_process(std::int32_t process) {
   if (!watch.open() && errno == ESRCH) {
     return base::system_status(ECONNRESET, "process " + std::to_string(process) + " has ended");
   }
+  if (!watch.open() && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+    return base::system_status(errno, "cannot watch process " + std::to_string(process));
+  }
   return watch;
 #else
   static_cast<void>(process);

@@ -64,7 +64,8 @@ class Connector {
       const HostIdentity& host = introduction(peer).host;
       if (peer == rank_ || own_space.empty() || host.process_space != own_space) continue;
       auto watch = watch_process(host.process);
-      if (!watch.ok()) return ended_status(peer);
+      if (watch.status().code() == StatusCode::unavailable) return ended_status(peer);
+      if (!watch.ok()) return watch.status();
       peer_at(peer).process = std::move(*watch);
     }
     return {};

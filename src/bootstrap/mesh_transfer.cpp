@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace sluice::bootstrap {
 namespace {
@@ -18,6 +20,10 @@ union ControlBuffer {
 };
 
 Progress after_error(int error) noexcept {
+  if (error == ENOBUFS || error == ENOMEM) {  // Here, of the system; it passes.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Progress::blocked;
+  }
   return error == EAGAIN ? Progress::blocked : Progress::gone;
 }
 

@@ -16,8 +16,12 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// While a rank waits it looks this often whether another is lost.
+// While a rank waits it looks this often whether another is lost. Then seldomer and seldomer: a store that
+// takes longer than that to answer, and keeps to the time it is given, would never come to answer.
 constexpr nanoseconds kLookAfter = std::chrono::milliseconds(250);
+constexpr nanoseconds kLookAfterMax = std::chrono::seconds(2);
+// Of a store that may be as slow as that, what one look for losses takes at most.
+constexpr int kLookParts = 4;
 // What a rank that gives up, or has seen another end, takes to say so.
 constexpr nanoseconds kFarewell = std::chrono::seconds(2);
 
@@ -42,6 +46,8 @@ auto ask(const Call& call) -> decltype(call()) {
     return call();
   } catch (const std::exception& error) {
     return Status(StatusCode::internal, std::string("the store threw: ") + error.what());
+  } catch (...) {
+    return Status(StatusCode::internal, "the store threw what is no std::exception");
   }
 }
 
@@ -118,11 +124,12 @@ Status SuppliedStore::set(const std::string& key, std::string_view value, base::
 }
 
 Result<std::string> SuppliedStore::get(const std::string& key, base::Deadline deadline) {
-  for (;;) {
+  for (nanoseconds after = kLookAfter;; after = std::min(2 * after, kLookAfterMax)) {
     const nanoseconds left(deadline.remaining_ns());
-    auto value = look(key, std::min(left, kLookAfter));
+    auto value = look(key, std::min(left, after));
     if (value.status().code() != StatusCode::deadline_exceeded) return value;
-    if (Status status = look_for_losses(); !status.ok()) return status;
+    const nanoseconds at_most = after == kLookAfter ? nanoseconds(0) : after / kLookParts;
+    if (Status status = look_for_losses(at_most); !status.ok()) return status;
     if (deadline.expired()) return value;
   }
 }
@@ -139,9 +146,9 @@ Result<std::vector<std::string>> SuppliedStore::get_all(std::span<const std::str
 }
 
 // First what others have seen, so that all ranks name the same.
-Status SuppliedStore::look_for_losses() {
+Status SuppliedStore::look_for_losses(nanoseconds at_most) {
   const char* const key = knows_all_ ? kLost : kLostJoining;
-  auto lost = look(key, nanoseconds(0));
+  auto lost = look(key, at_most);
   if (lost.ok()) return Status(StatusCode::unavailable, *lost);
   if (lost.status().code() != StatusCode::deadline_exceeded) return lost.status();
   const std::optional<int> rank = find_lost_ ? find_lost_() : std::nullopt;

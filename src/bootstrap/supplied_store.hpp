@@ -52,7 +52,7 @@ class SuppliedStore final : public WorldStore {
                             std::chrono::nanoseconds timeout);
   Result<std::string> look(const std::string& key, std::chrono::nanoseconds timeout);
   /// Not ok: a rank is lost.
-  Status look_for_losses();
+  Status look_for_losses(std::chrono::nanoseconds at_most);
 
   std::shared_ptr<Store> store_;
   const std::string prefix_;

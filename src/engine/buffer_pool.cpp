@@ -2,11 +2,20 @@
 #include "engine/buffer_pool.hpp"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace sluice::engine {
 
 std::shared_ptr<void> BufferPool::take(std::size_t bytes) {
+  try {
+    return find(bytes);
+  } catch (const std::bad_alloc&) {  // For what there is to a buffer beside its pages.
+    return nullptr;
+  }
+}
+
+std::shared_ptr<void> BufferPool::find(std::size_t bytes) {
   std::shared_ptr<memory::Mapping>* best = nullptr;
   std::shared_ptr<memory::Mapping>* too_small = nullptr;
   for (auto& buffer : buffers_) {

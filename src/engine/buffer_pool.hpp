@@ -19,6 +19,8 @@ class BufferPool {
   std::shared_ptr<void> take(std::size_t bytes);
 
  private:
+  std::shared_ptr<void> find(std::size_t bytes);
+
   std::vector<std::shared_ptr<memory::Mapping>> buffers_;
 };
 

@@ -253,8 +253,10 @@ void Presence::watch_neighbours(std::int64_t now_ns, bool was_away) {
     // Pairs with the stores in tell() and of the neighbour.
     const std::uint64_t alive =
         HostAccess::load_acquire(*site_.at<std::uint64_t>(neighbour, layout.alive()));
+    // A relay that has failed is not closed: its rank falls silent for all.
     const bool closed =
-        HostAccess::load_acquire(*site_.at<std::uint64_t>(neighbour, layout.closed())) != 0;
+        (HostAccess::load_acquire(*site_.at<std::uint64_t>(neighbour, layout.closed())) &
+         kRelayClosed) != 0;
     std::int64_t& heard_ns = heard_ns_[index(neighbour)];
     if (alive != alive_[index(neighbour)] || closed || site_.ended(neighbour)) {
       alive_[index(neighbour)] = alive;

@@ -8,8 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
+#include <exception>
 #include <list>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -19,6 +23,7 @@
 #include "base/log.hpp"
 #include "base/own_process.hpp"
 #include "base/processor_quota.hpp"
+#include "base/test_point.hpp"
 #include "bootstrap/host_identity.hpp"
 #include "numeric/float_environment.hpp"
 #include "protocol/host_access.hpp"
@@ -205,12 +210,16 @@ struct Relay::Thread {
         patience(opening.patience),
         processors(opening.processors) {}
   ~Thread() {
+    go(Go::end);
     if (thread.joinable()) thread.join();
   }
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
 
-  Status connect(base::Deadline deadline);
+  /// Before connect(), so that all learn of a thread that cannot be had; it waits for begin().
+  Status start();
+  Status connect(base::Deadline deadline, const Status& started);
+  void begin() noexcept { go(Go::run); }
   void run();
   void serve();
   void serve(Progress& progress);
@@ -225,6 +234,19 @@ struct Relay::Thread {
   std::atomic<bool> ended{false};    // Stored by run(), loaded by Lingering.
   const base::OwnProcess process;
   std::thread thread;
+
+ private:
+  enum class Go : std::uint8_t { wait, run, end };
+  /// Once: what comes later changes nothing.
+  void go(Go what) noexcept {
+    Go expected = Go::wait;
+    go_.compare_exchange_strong(expected, what, std::memory_order_release);  // Pairs with start().
+    go_.notify_one();
+  }
+  void end() noexcept;
+  void fail(const char* why) noexcept;
+
+  std::atomic<Go> go_{Go::wait};
 };
 
 namespace {
@@ -271,12 +293,26 @@ Lingering& lingering() {
 
 }  // namespace
 
-Status Relay::Thread::connect(base::Deadline deadline) {
+Status Relay::Thread::start() {
+  try {
+    base::test_point(base::TestPoint::before_progress, site.rank);
+    thread = base::start_background_thread([this] {
+      go_.wait(Go::wait, std::memory_order_acquire);  // Pairs with go().
+      if (go_.load(std::memory_order_acquire) == Go::run) run();
+    });
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::io_error,
+                  std::string("cannot start a progress thread: ") + error.what());
+  }
+  return {};
+}
+
+Status Relay::Thread::connect(base::Deadline deadline, const Status& started) {
   const int rank = site.rank;
   Result<std::string> mine = endpoint->introduction();
   auto gathered = site.group->all_gather(mine.ok() ? *mine : "", deadline);
   if (!gathered.ok()) return gathered.status();
-  Status status = site.group->agree(mine.status(), deadline);
+  Status status = site.group->agree(started.ok() ? mine.status() : started, deadline);
   if (!status.ok()) return status;
   for (int peer = 0; peer < site.nodes.ranks() && status.ok(); ++peer) {
     if (site.nodes.together(peer, rank)) continue;
@@ -285,26 +321,46 @@ Status Relay::Thread::connect(base::Deadline deadline) {
   return site.group->agree(status, deadline);
 }
 
+void Relay::Thread::end() noexcept {
+  // Pairs with the loads in Site::relay_ended and Waiter::cut_off of the neighbours.
+  protocol::HostAccess::add_bits(*site.at<std::uint64_t>(site.rank, site.own().closed()),
+                                 kRelayEnded);
+  site.ring_all();
+}
+
 void Relay::Thread::run() {
   const numeric::FloatEnvironment floats;
   ::prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
   try {
     serve();
   } catch (const std::exception& error) {  // Memory that is not to be had.
-    base::log_error("rank {}: its progress thread ends: {}", site.rank, error.what());
-    // The engine still wakes it.
-    while (!closing.load(std::memory_order_acquire))
-      std::this_thread::sleep_for(std::chrono::nanoseconds(kNapNsMax));
+    fail(error.what());
   }
-  // Pairs with the load in Waiter::cut_off of the neighbours.
-  protocol::HostAccess::store_release(*site.at<std::uint64_t>(site.rank, site.own().closed()),
-                                      kRelayEnded);
-  site.ring_all();
+  end();
   endpoint.reset();
   make_traffic = nullptr;  // With what it holds.
   site.memory.reset();
   site.group.reset();
   ended.store(true, std::memory_order_release);  // Pairs with the load in Lingering::add.
+}
+
+// Progress is gone, and has given all other nodes up. What was put is read no longer once the endpoint is
+// gone, so nobody has to wait for that.
+void Relay::Thread::fail(const char* why) noexcept {
+  base::log_error(
+      "rank {}: its progress thread ends, and with it all that goes to, or comes from, other "
+      "nodes: {}",
+      site.rank, why);
+  endpoint.reset();
+  for (const protocol::Kind kind : {protocol::Kind::dispatch, protocol::Kind::combine}) {
+    // Pairs with the load in Relay::flushed.
+    protocol::HostAccess::store_release(
+        *site.at<std::uint64_t>(site.rank, site.own().flushed(kind)), ~std::uint64_t{0});
+  }
+  end();
+  // The engine still wakes it.
+  while (!closing.load(std::memory_order_acquire))  // Pairs with the store in ~Relay.
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kNapNsMax));
 }
 
 void Relay::Thread::serve() {
@@ -358,8 +414,9 @@ Result<std::unique_ptr<Relay>> Relay::start(Opening opening, Site site, MakeTraf
   site.chunk_bytes = opening.chunk_bytes;
   auto thread =
       std::make_unique<Thread>(std::move(opening), std::move(site), std::move(make_traffic));
-  if (Status status = thread->connect(deadline); !status.ok()) return status;
-  thread->thread = base::start_background_thread([raw = thread.get()] { raw->run(); });
+  const Status started = thread->start();
+  if (Status status = thread->connect(deadline, started); !status.ok()) return status;
+  thread->begin();
   return std::unique_ptr<Relay>(new Relay(std::move(thread)));
 }
 
@@ -373,8 +430,8 @@ Relay::~Relay() {
   }
   const Site& site = thread_->site;
   // Pairs with the load in Progress::finished of the neighbours.
-  protocol::HostAccess::store_release(*site.at<std::uint64_t>(site.rank, site.own().closed()),
-                                      kRelayClosed);
+  protocol::HostAccess::add_bits(*site.at<std::uint64_t>(site.rank, site.own().closed()),
+                                 kRelayClosed);
   thread_->closing.store(true, std::memory_order_release);  // Pairs with the load in serve().
   // Not woken: it may be at its end already, and its endpoint gone.
   lingering().add(std::move(thread_));

@@ -26,9 +26,9 @@ struct Memory {
   memory::SharedRegion windows;
   memory::SharedRegion heaps;  // Registered memory.
 };
-/// What RelayLayout::closed says of a rank's relay.
+/// What RelayLayout::closed says of a rank's relay, a bit each.
 inline constexpr std::uint64_t kRelayClosed = 1;  // Its communicator is closed; it still works.
-inline constexpr std::uint64_t kRelayEnded = 2;
+inline constexpr std::uint64_t kRelayEnded = 2;   // Or has failed.
 /// What WindowLayout::gone says of a rank.
 inline constexpr std::uint64_t kGivenUp = 1;  // Nothing more of it counts, and nothing goes to it.
 inline constexpr std::uint64_t kSettled = 2;  // What may still be on its way to it is lost.
@@ -77,6 +77,13 @@ struct Site {
   void ring(int neighbour) const noexcept { group->control(neighbour).doorbell.ring(); }
   void ring_all() const noexcept {
     for (const int neighbour : neighbours()) ring(neighbour);
+  }
+  /// Whether the relay of a rank of this node passes nothing on any more.
+  bool relay_ended(int neighbour) const noexcept {
+    // Pairs with Relay::Thread::end.
+    return (protocol::HostAccess::load_acquire(
+                *at<std::uint64_t>(neighbour, layout(neighbour).closed())) &
+            kRelayEnded) != 0;
   }
   /// Whether nothing more comes of a rank of this node.
   bool ended(int neighbour) const noexcept {

@@ -5,10 +5,13 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -18,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.hpp"
 #include "base/system_error.hpp"
 
 namespace sluice::store {
@@ -26,6 +30,11 @@ namespace {
 using base::Deadline;
 using base::Descriptor;
 using base::system_status;
+
+// One address of several may be one that nothing comes back from, or a packet was lost before anybody
+// listened: then the next attempt is sooner than the system's own.
+constexpr std::chrono::seconds kAttempt{2};
+constexpr std::chrono::milliseconds kPartsPause{10};
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -123,6 +132,26 @@ Status deadline_status(const std::string& what, std::size_t done, std::size_t wa
 
 }  // namespace
 
+namespace {
+
+// More entries than the process may have descriptors are refused, as when it has lowered its limit since it
+// opened them: then by as many as it may have at a time.
+int poll_in_parts(std::span<pollfd> entries) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const std::size_t part = std::max<std::size_t>(limit.rlim_cur, 1);
+  int ready = 0;
+  for (std::size_t at = 0; at < entries.size(); at += part) {
+    const auto some = entries.subspan(at, std::min(part, entries.size() - at));
+    const timespec none{};
+    ready += std::max(::ppoll(some.data(), some.size(), &none, nullptr), 0);
+  }
+  if (ready == 0) std::this_thread::sleep_for(kPartsPause);
+  return ready;
+}
+
+}  // namespace
+
 int poll_until(std::span<pollfd> entries, Deadline deadline) {
   for (;;) {
     const std::int64_t left = deadline.remaining_ns();
@@ -132,6 +161,9 @@ int poll_until(std::span<pollfd> entries, Deadline deadline) {
     const int ready =
         ::ppoll(entries.data(), entries.size(), deadline.is_never() ? nullptr : &timeout, nullptr);
     if (ready > 0) return ready;
+    if (ready < 0 && errno == EINVAL) {
+      if (const int some = poll_in_parts(entries); some > 0) return some;
+    }
     // EINTR is a signal, ENOMEM passes; nothing else can happen with valid entries.
     if (deadline.expired()) return 0;
   }
@@ -195,7 +227,10 @@ Result<Descriptor> connect_to(const Address& address, Deadline deadline) {
     if (!socket.open()) {
       return system_status(errno, "cannot create a socket");
     }
-    error = connect_error(socket, one, deadline);
+    const Deadline attempt = Deadline::after(kAttempt);
+    const bool sooner = address.kind == Address::Kind::tcp &&
+                        (deadline.is_never() || attempt.at_ns() < deadline.at_ns());
+    error = connect_error(socket, one, sooner ? attempt : deadline);
     if (error == 0 && address.kind == Address::Kind::tcp) {
       if (is_connected_to_itself(socket)) error = ECONNREFUSED;
       send_at_once(socket);
@@ -211,7 +246,16 @@ Result<Descriptor> connect_to(const Address& address, Deadline deadline) {
 
 Descriptor accept_from(const Descriptor& listener) {
   Descriptor socket(::accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket.open()) send_at_once(socket);  // Refused by unix sockets, which do not need it.
+  if (socket.open()) {
+    send_at_once(socket);  // Refused by unix sockets, which do not need it.
+  } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+    static std::atomic<bool> said{false};
+    const int error = errno;
+    if (!said.exchange(true, std::memory_order_relaxed)) {
+      base::log_warn("another rank waits, but its connection cannot be taken: {}",
+                     base::error_text(error));
+    }
+  }
   return socket;
 }
 

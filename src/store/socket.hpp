@@ -28,10 +28,12 @@ Result<std::uint16_t> bound_port(const base::Descriptor& listener);
 /// Where this end of a TCP socket is, in numbers.
 Result<Address> local_address(const base::Descriptor& socket);
 
-/// One attempt. `unavailable`: nobody listens (yet), another attempt may do better.
+/// One attempt, of 2 seconds at most for each address of a host. `unavailable`: nobody listens (yet),
+/// another attempt may do better.
 Result<base::Descriptor> connect_to(const Address& address, base::Deadline deadline);
 
-/// The next connection, or a closed descriptor if none is waiting.
+/// The next connection, or a closed descriptor if none is waiting, or there is no descriptor left for it:
+/// which is said once, as a warning.
 base::Descriptor accept_from(const base::Descriptor& listener);
 
 /// Sends, or receives, exactly these bytes. A peer's end gives `unavailable`; `what` leads

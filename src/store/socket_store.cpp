@@ -77,7 +77,7 @@ Result<Reply> SocketStore::perform(const Request& request, base::Deadline deadli
   if (!broken_.ok()) return broken_;
   const std::uint64_t id = ++last_id_;
   auto reply = exchange(encode_request(id, request), id, deadline);
-  if (!reply.ok() && reply.status().code() == StatusCode::deadline_exceeded && broken_.ok()) {
+  if (reply.status().code() == StatusCode::deadline_exceeded && broken_.ok() && request.waits()) {
     return key_deadline_status(request.key);
   }
   return reply;

@@ -144,8 +144,9 @@ Result<RelaySettings> read_relay(const Environment& environment) {
   RelaySettings settings;
   if (const auto& text = environment.get(Variable::network_patience)) {
     std::int64_t patience_ms = 0;
-    if (!parse(*text, patience_ms) || patience_ms < 1) {
-      return unusable(Variable::network_patience, *text, "a number of milliseconds, at least 1");
+    if (!parse(*text, patience_ms) || patience_ms < 1 ||
+        patience_ms > RelaySettings::kPatienceMsMax) {
+      return unusable(Variable::network_patience, *text, "1 to 86400000 milliseconds, a day");
     }
     settings.patience = std::chrono::milliseconds(patience_ms);
   }

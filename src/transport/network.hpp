@@ -34,6 +34,7 @@ struct RelaySettings {
 
   static constexpr std::uint64_t kChunkBytesMin = 4096;
   static constexpr int kMessageRowsMax = 256;
+  static constexpr std::int64_t kPatienceMsMax = 86'400'000;  // A day.
 };
 
 /// What an endpoint is opened for.

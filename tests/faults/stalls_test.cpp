@@ -180,6 +180,33 @@ TEST_P(OfTwoNodes, AllThreadsOfANodeStandStill) {
   run();
 }
 
+// No memory is left for what it does. Its calls go on, and wait for nobody.
+TEST_P(OfTwoNodes, ItsProgressThreadEnds) {
+  const int victim = GetParam();
+  witnesses_ = all_but(victim);
+  const support::ScriptedNetwork network(
+      {.exhausts = [=, this](int rank) { return rank == victim && under_way(); }});
+  run();
+}
+
+// Nobody gets a communicator, and all learn why.
+TEST_P(OfTwoNodes, AProgressThreadCannotBeHad) {
+  const int victim = GetParam();
+  const support::ScriptedNetwork network(
+      {.has_no_thread = [=](int rank) { return rank == victim; }});
+  const support::RunResult result =
+      support::run_as_threads(kRanks, [&](World& world, support::Findings& findings) {
+        const auto made =
+            Communicator::create(world, EchoRound::shape(kRanks), EchoRound::options());
+        const std::string expected = fmt::format("rank {}: cannot start a progress thread", victim);
+        if (made.status().code() != StatusCode::io_error ||
+            made.status().message().find(expected) == std::string::npos) {
+          findings.add("create: " + made.status().to_string());
+        }
+      });
+  EXPECT_TRUE(result.failures.empty()) << result.text();
+}
+
 // It sends no more beats, but its progress thread goes on to answer those of others.
 TEST_P(OfTwoNodes, LeavesWithItsCommunicatorOpen) {
   leaves_ = true;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "support/scripted_network.hpp"
 
+#include <cerrno>
 #include <chrono>
 #include <mutex>
+#include <new>
 #include <shared_mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -37,6 +40,12 @@ class Play {
   }
   bool stalls(int rank) {
     return ask([&] { return script_.stalls && script_.stalls(rank); });
+  }
+  bool exhausts(int rank) {
+    return ask([&] { return script_.exhausts && script_.exhausts(rank); });
+  }
+  bool has_no_thread(int rank) {
+    return ask([&] { return script_.has_no_thread && script_.has_no_thread(rank); });
   }
   /// After it nothing of the script is called any more.
   void end() {
@@ -149,11 +158,14 @@ std::shared_ptr<Network> wrap(std::shared_ptr<Network> network) {
 }
 
 void at_point(base::TestPoint point, int rank, int /*peer*/) {
-  if (point != base::TestPoint::progress) return;
   const Script script = current_script();
-  while (script != nullptr && script->stalls(rank)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (script == nullptr) return;
+  if (point == base::TestPoint::before_progress && script->has_no_thread(rank)) {
+    throw std::system_error(EAGAIN, std::generic_category());
   }
+  if (point != base::TestPoint::progress) return;
+  if (script->exhausts(rank)) throw std::bad_alloc();
+  while (script->stalls(rank)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 }  // namespace

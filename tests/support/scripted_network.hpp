@@ -22,6 +22,10 @@ struct NetworkScript {
   std::function<int(int rank)> loses{};
   /// Whether this rank's progress thread stands still: asked until it does not.
   std::function<bool(int rank)> stalls{};
+  /// Whether it finds no memory left.
+  std::function<bool(int rank)> exhausts{};
+  /// Whether the system has no progress thread for this rank.
+  std::function<bool(int rank)> has_no_thread{};
 };
 
 class ScriptedNetwork {

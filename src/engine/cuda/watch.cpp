@@ -53,12 +53,11 @@ bool Watch::is_gone(int rank) const noexcept {
   const relay::Site& site = relay_->site();
   if (says(site.window.gone(rank)) || says(site.window.accusation(rank))) return true;
   if (!elsewhere(rank)) return false;
-  // What it sends is passed on here by one that is gone. Pairs with the last store of Relay::Thread::run.
+  // What it sends is passed on here by one that is gone.
   const int forwarder = site.nodes.rail_peer(rank, site.own_node());
   return forwarder != site.rank &&
          (group_->is_dead(forwarder) || says(site.window.gone(forwarder)) ||
-          protocol::HostAccess::load_acquire(*site.at<const std::uint64_t>(
-              forwarder, site.layout(forwarder).closed())) == relay::kRelayEnded);
+          site.relay_ended(forwarder));
 }
 
 // Pairs with add_bits in Presence::give_up, and with protocol::accuse in Presence::take.

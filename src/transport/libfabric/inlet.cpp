@@ -45,7 +45,13 @@ std::size_t Inlet::poll_queue(Rail& rail, std::span<std::uint32_t> immediates) n
   std::array<fi_cq_data_entry, 16> entries;
   const ssize_t found =
       fi_cq_read(rail.arrived(), entries.data(), std::min(immediates.size(), entries.size()));
-  if (found == -FI_EAVAIL) drop_errors(rail.arrived());
+  if (found == -FI_EAVAIL) {
+    drop_errors(rail.arrived());
+  } else if (found < 0 && found != -FI_EAGAIN && !failed_) {
+    failed_ = true;  // What peers make of it they say by themselves.
+    base::log_error("rank {}: libfabric: what arrives is not to be known: {} ({})", rank_,
+                    library_.strerror(static_cast<int>(-found)), found);
+  }
   std::size_t count = 0;
   for (ssize_t i = 0; i < found; ++i) {
     const fi_cq_data_entry& entry = entries[static_cast<std::size_t>(i)];

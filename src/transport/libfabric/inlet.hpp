@@ -50,6 +50,7 @@ class Inlet {
   std::vector<std::atomic<std::uint64_t>> taken_;
   int next_taken_ = 0;    // Whose word is looked at first.
   std::size_t turn_ = 0;  // Which rail, and which peer, is looked at first.
+  bool failed_ = false;   // A queue has, as was said.
 };
 
 }  // namespace sluice::transport

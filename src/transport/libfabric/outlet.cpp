@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdlib>
 
 #include "base/deadline.hpp"
 #include "base/log.hpp"
@@ -166,9 +168,11 @@ void Outlet::abandon(int peer) {
 
 void Outlet::lose(int peer, long error) {
   if (of(peer).gone) return;
-  // Whether it matters the caller knows, who is told.
-  base::log_info("rank {}: {}", rank_,
-                 library_.failure(fmt::format("rank {} cannot be reached", peer), error).message());
+  // Whether it matters the caller knows, who is told; but that something has run out here always does.
+  const long kind = std::abs(error);  // libfabric names them as the system does.
+  const bool ran_out = kind == EMFILE || kind == ENFILE || kind == ENOMEM || kind == ENOBUFS;
+  base::log(ran_out ? base::LogLevel::warn : base::LogLevel::info, "rank {}: {}", rank_,
+            library_.failure(fmt::format("rank {} cannot be reached", peer), error).message());
   abandon(peer);
   ready_.push_back({Event::Kind::lost, peer, 0, 0});
 }
@@ -203,7 +207,13 @@ std::size_t Outlet::poll_sent(std::size_t rail, std::span<Event> events) {
   std::array<fi_cq_data_entry, 16> entries;
   fid_cq* const queue = rails_[rail]->sent();
   const ssize_t found = fi_cq_read(queue, entries.data(), std::min(events.size(), entries.size()));
-  if (found == -FI_EAVAIL) take_errors(queue);
+  if (found == -FI_EAVAIL) {
+    take_errors(queue);
+  } else if (found < 0 && found != -FI_EAGAIN && !failed_) {
+    failed_ = true;  // What peers make of it they say by themselves.
+    base::log_error("rank {}: {}", rank_,
+                    library_.failure("what is sent is not to be known", found).message());
+  }
   std::size_t count = 0;
   for (ssize_t i = 0; i < found; ++i) {
     const fi_cq_data_entry& entry = entries[static_cast<std::size_t>(i)];

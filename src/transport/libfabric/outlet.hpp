@@ -127,6 +127,7 @@ class Outlet {
   std::deque<Event> ready_;
   std::vector<int> due_;  // Peers with something to flush or to be told.
   std::size_t turn_ = 0;  // Which rail is looked at first.
+  bool failed_ = false;   // A queue has, as was said.
   bool refused_ = false;  // By a provider that has to be polled before it takes more.
   std::int64_t polled_ns_ = 0;
 };

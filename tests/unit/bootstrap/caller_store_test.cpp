@@ -313,6 +313,32 @@ TEST(CallersStore, ThatIsLateMeetsTheDeadline) {
   EXPECT_EQ(world.status().code(), StatusCode::deadline_exceeded) << world.status().to_string();
 }
 
+/// It needs longer to answer than the library first has the patience for, and keeps to what it is given.
+class SlowStore final : public MapStore {
+ public:
+  Result<std::string> get(std::string_view key, std::chrono::nanoseconds timeout) override {
+    if (timeout.count() >= 0 && timeout < kAnswer) {
+      std::this_thread::sleep_for(timeout);
+      return Status(StatusCode::deadline_exceeded, "no answer yet");
+    }
+    std::this_thread::sleep_for(kAnswer);
+    return MapStore::get(key, timeout.count() < 0 ? timeout : timeout - kAnswer);
+  }
+
+ private:
+  static constexpr milliseconds kAnswer{400};
+};
+
+TEST(CallersStore, MayBeSlow) {
+  const auto store = std::make_shared<SlowStore>();
+  for_each_rank(2, [&](int rank) {
+    auto world = World::join(rank, 2, store, kPatient);
+    ASSERT_TRUE(world.ok()) << world.status().to_string();
+    EXPECT_TRUE(world->barrier().ok());
+    EXPECT_TRUE(world->leave(seconds(30)).ok());
+  });
+}
+
 TEST(CallersStore, OtherSizesAreAMismatch) {
   const auto store = std::make_shared<MapStore>();
   std::atomic<int> mismatches{0};

@@ -97,7 +97,7 @@ TEST_P(NetworkOfBad, SaysWhatWasExpected) {
 
 constexpr const char* kMemory = "memory or memory-gpu, with :seed, a number, behind it or not";
 constexpr const char* kSignals = "immediate, ordered or serial";
-constexpr const char* kPatience = "a number of milliseconds, at least 1";
+constexpr const char* kPatience = "1 to 86400000 milliseconds, a day";
 constexpr const char* kChunk = "a number of bytes, at least 4096";
 INSTANTIATE_TEST_SUITE_P(Values, NetworkOfBad,
                          ::testing::Values(Bad{"SLUICE_NETWORK", "memory:", kMemory},
@@ -111,6 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Values, NetworkOfBad,
                                            Bad{"SLUICE_NETWORK_BUNDLE", "-1", "a number of bytes"},
                                            Bad{"SLUICE_NETWORK_PATIENCE_MS", "0", kPatience},
                                            Bad{"SLUICE_NETWORK_PATIENCE_MS", "1s", kPatience},
+                                           Bad{"SLUICE_NETWORK_PATIENCE_MS", "86400001", kPatience},
                                            Bad{"SLUICE_NETWORK_CHUNK", "4095", kChunk},
                                            Bad{"SLUICE_NETWORK_CHUNK", "512K", kChunk},
                                            Bad{"SLUICE_NETWORK_MESSAGE_ROWS", "0", "1 to 256"},
