@@ -219,7 +219,8 @@ struct Statistics {
 /// communicator come from one thread at a time; different communicators are independent. No call
 /// blocks for longer than its deadline. The data path never allocates once the buffers that it
 /// hands out have been released and reused; where it does before, and there is no memory, the call is
-/// out_of_memory, as are all later ones: then nothing is left but to destroy the communicator.
+/// out_of_memory. If its Status says that the communicator can make no more calls, all later ones give it
+/// too, and nothing is left but to destroy it.
 class SLUICE_API Communicator {
  public:
   /// Collective over the world. The world may be destroyed before the communicator.

@@ -39,6 +39,8 @@ spdlog::logger& logger() {
     made->set_pattern("[%H:%M:%S.%e] [sluice %P] [%l] %v");
     made->set_level(spdlog_level(log_level()));
     made->flush_on(spdlog::level::debug);
+    // Called where what its sink throws is caught: on to log_line().
+    made->set_error_handler([](const std::string&) { throw; });
     const auto& word = Environment::at_start().get(Variable::log);
     if (word.has_value() && !parse_log_level(*word).has_value()) {
       made->warn("{} is \"{}\", expected error, warn, info or debug: using warn",

@@ -113,7 +113,8 @@ Result<Lifelines> Lifelines::tie(int rank, int size, const std::vector<Peer>& pe
   while (!awaited.empty()) {
     std::vector<pollfd> entries;
     callers.add_entries(entries);
-    if (store::poll_until(entries, end) == 0) break;
+    // Also where a caller waits all the while for whom there is no descriptor.
+    if (store::poll_until(entries, end) == 0 || end.expired()) break;
     callers.step(entries, [&](int peer, Descriptor socket) {
       if (std::erase(awaited, peer) == 0) return;
       all.lines_[static_cast<std::size_t>(peer)] = std::move(socket);

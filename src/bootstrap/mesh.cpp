@@ -59,6 +59,7 @@ class Exchange {
   /// Moves what can be moved. True: all is done, or `failure` is set.
   bool advance(Failure& failure) {
     bool all_done = true;
+    starved_ = false;
     for (int step = 1; step < size(); ++step) {
       const int peer = (rank_ + step) % size();
       const auto index = static_cast<std::size_t>(peer);
@@ -67,7 +68,8 @@ class Exchange {
       const Progress sent = sendings_[index].advance(socket);
       const Progress received = receivings_[index].advance(socket, header_);
       for (const Progress progress : {received, sent}) {
-        if (progress == Progress::blocked) all_done = false;
+        if (progress == Progress::blocked || progress == Progress::starved) all_done = false;
+        starved_ = starved_ || progress == Progress::starved;
         if (progress == Progress::gone || progress == Progress::garbled) {
           failure = {peer, progress};
           return true;
@@ -100,7 +102,7 @@ class Exchange {
       entries_.push_back({peers_[index].process.number(), POLLIN, 0});
       watched_.push_back({peer, true});
     }
-    return store::poll_until(entries_, deadline) > 0;
+    return store::poll_until(entries_, deadline) > 0 && !(starved_ && deadline.expired());
   }
 
   std::vector<int> unfinished() const {
@@ -132,6 +134,7 @@ class Exchange {
   std::vector<Receiving> receivings_;
   std::vector<pollfd> entries_;
   std::vector<Watched> watched_;
+  bool starved_ = false;  // Something could be moved, were there memory for it.
 };
 
 }  // namespace

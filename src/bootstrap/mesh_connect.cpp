@@ -35,6 +35,8 @@ class Connector {
     }
     while (missing_count() > 0) {
       if (Status status = accept_one_round(); !status.ok()) return status;
+      // Also where a caller waits all the while for whom there is no descriptor.
+      if (missing_count() > 0 && deadline_.expired()) return deadline_status();
     }
     return Mesh(rank_, std::move(peers_));
   }

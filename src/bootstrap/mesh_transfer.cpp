@@ -22,7 +22,7 @@ union ControlBuffer {
 Progress after_error(int error) noexcept {
   if (error == ENOBUFS || error == ENOMEM) {  // Here, of the system; it passes.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    return Progress::blocked;
+    return Progress::starved;
   }
   return error == EAGAIN ? Progress::blocked : Progress::gone;
 }

@@ -23,7 +23,8 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 24);
 
-enum class Progress : std::uint8_t { blocked, done, gone, garbled };
+/// starved: the system has too little memory for it just now.
+enum class Progress : std::uint8_t { blocked, starved, done, gone, garbled };
 
 /// One message on its way to one peer; never blocks.
 class Sending {

@@ -80,7 +80,11 @@ StorePlace ServedStore::part(const std::string& /*name*/, int /*rank*/, int /*si
   return {own_host(), nullptr};
 }
 
-void ServedStore::give_up(const Status& /*why*/) {}
+// Those who wait for this rank have deadlines of their own, and learn of ends from the server.
+void ServedStore::give_up(const Status& why) {
+  if (why.code() == StatusCode::deadline_exceeded || why.code() == StatusCode::unavailable) return;
+  client_->hang_up(why);
+}
 
 void ServedStore::watch(std::function<std::optional<int>()> /*find_lost*/) {}
 

@@ -20,8 +20,8 @@ using std::chrono::nanoseconds;
 // takes longer than that to answer, and keeps to the time it is given, would never come to answer.
 constexpr nanoseconds kLookAfter = std::chrono::milliseconds(250);
 constexpr nanoseconds kLookAfterMax = std::chrono::seconds(2);
-// Of a store that may be as slow as that, what one look for losses takes at most.
-constexpr int kLookParts = 4;
+// What one look for losses takes at most then.
+constexpr nanoseconds kLookLost = std::chrono::milliseconds(500);
 // What a rank that gives up, or has seen another end, takes to say so.
 constexpr nanoseconds kFarewell = std::chrono::seconds(2);
 
@@ -128,9 +128,12 @@ Result<std::string> SuppliedStore::get(const std::string& key, base::Deadline de
     const nanoseconds left(deadline.remaining_ns());
     auto value = look(key, std::min(left, after));
     if (value.status().code() != StatusCode::deadline_exceeded) return value;
-    const nanoseconds at_most = after == kLookAfter ? nanoseconds(0) : after / kLookParts;
-    if (Status status = look_for_losses(at_most); !status.ok()) return status;
     if (deadline.expired()) return value;
+    nanoseconds at_most(0);
+    if (after == kLookAfterMax) {
+      at_most = std::min(kLookLost, nanoseconds(deadline.remaining_ns()));
+    }
+    if (Status status = look_for_losses(at_most); !status.ok()) return status;
   }
 }
 

@@ -297,7 +297,8 @@ void Presence::watch_peers(std::int64_t now_ns) {
     if ((how & kSettled) != 0) postings_.settle(peer);
     // If the one that decides is gone, too, it gives no leases: what it gave is over by then.
     const int server = site_.nodes.rail_peer(peer, site_.own_node());
-    if (how == 0 || server == site_.rank || !site_.ended(server)) continue;
+    if (how == 0 || server == site_.rank) continue;
+    if (!site_.ended(server) && !site_.relay_ended(server)) continue;
     std::int64_t& parted_ns = parted_ns_[index(peer)];
     if (parted_ns == 0) parted_ns = now_ns;
     if (now_ns - parted_ns > 2 * patience_ns_) postings_.settle(peer);

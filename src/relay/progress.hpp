@@ -25,8 +25,6 @@ class Progress {
   bool step();
   /// This rank makes no more calls.
   void close() { presence_.say_goodbye(); }
-  /// The thread ends before its time.
-  void fail() { presence_.give_up_all("its progress thread has failed"); }
   /// After close(): whether nobody needs this rank any more.
   bool finished();
 

@@ -12,6 +12,7 @@
 #include <exception>
 #include <list>
 #include <mutex>
+#include <new>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -222,7 +223,6 @@ struct Relay::Thread {
   void begin() noexcept { go(Go::run); }
   void run();
   void serve();
-  void serve(Progress& progress);
 
   Site site;
   MakeTraffic make_traffic;
@@ -254,13 +254,14 @@ namespace {
 /// Threads of relays that are gone. The end of the process waits for them.
 class Lingering {
  public:
-  void add(std::unique_ptr<Relay::Thread> thread) {
+  /// Allocates nothing: a communicator may end for want of memory.
+  void add(std::list<std::unique_ptr<Relay::Thread>> thread) {
     const std::lock_guard lock(mutex_);
     leave_parents();
     std::erase_if(threads_, [](const auto& each) {
       return each->ended.load(std::memory_order_acquire);  // Pairs with the release store in run().
     });
-    threads_.push_back(std::move(thread));
+    threads_.splice(threads_.end(), thread);
   }
   void join() {
     const std::lock_guard lock(mutex_);
@@ -282,24 +283,30 @@ class Lingering {
 
 // Never destroyed: a communicator may be static, and close after all else. (Then nobody waits.)
 Lingering& lingering() {
-  struct JoinAtExit {
-    Lingering* all;
-    ~JoinAtExit() { all->join(); }
-  };
   static Lingering& all = *new Lingering;
-  static const JoinAtExit join{&all};
   return all;
+}
+
+// Not sooner than there is something to wait for: what the program has set up until then is still there.
+void wait_at_exit() {
+  struct JoinAtExit {
+    ~JoinAtExit() { lingering().join(); }
+  };
+  static const JoinAtExit join{};
 }
 
 }  // namespace
 
 Status Relay::Thread::start() {
   try {
+    static_cast<void>(lingering());  // There when it is needed, whatever memory there is then.
     base::test_point(base::TestPoint::before_progress, site.rank);
     thread = base::start_background_thread([this] {
       go_.wait(Go::wait, std::memory_order_acquire);  // Pairs with go().
       if (go_.load(std::memory_order_acquire) == Go::run) run();
     });
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::out_of_memory, "cannot start a progress thread: too little memory");
   } catch (const std::system_error& error) {
     return Status(StatusCode::io_error,
                   std::string("cannot start a progress thread: ") + error.what());
@@ -344,13 +351,24 @@ void Relay::Thread::run() {
   ended.store(true, std::memory_order_release);  // Pairs with the load in Lingering::add.
 }
 
-// Progress is gone, and has given all other nodes up. What was put is read no longer once the endpoint is
-// gone, so nobody has to wait for that.
+// Progress is gone, or was never there: this rank gives all other nodes up, and those whom it serves for
+// its neighbours, too. What was put is read no longer once the endpoint is gone, so nobody has to wait for that.
 void Relay::Thread::fail(const char* why) noexcept {
   base::log_error(
       "rank {}: its progress thread ends, and with it all that goes to, or comes from, other "
       "nodes: {}",
       site.rank, why);
+  const auto give_up = [&](int peer, int reader) {
+    // Pairs with the loads in Waiter::cut_off and Presence::watch_peers.
+    protocol::HostAccess::add_bits(*site.at<std::uint64_t>(reader, site.window.gone(peer)),
+                                   kGivenUp);
+  };
+  for (int peer = 0; peer < site.nodes.ranks(); ++peer) {
+    if (!site.nodes.together(peer, site.rank)) give_up(peer, site.rank);
+  }
+  for (const int source : site.own().served()) {
+    for (const int reader : site.neighbours()) give_up(source, reader);
+  }
   endpoint.reset();
   for (const protocol::Kind kind : {protocol::Kind::dispatch, protocol::Kind::combine}) {
     // Pairs with the load in Relay::flushed.
@@ -365,15 +383,6 @@ void Relay::Thread::fail(const char* why) noexcept {
 
 void Relay::Thread::serve() {
   Progress progress(site, *endpoint, patience, make_traffic);
-  try {
-    serve(progress);
-  } catch (const std::exception&) {
-    progress.fail();
-    throw;
-  }
-}
-
-void Relay::Thread::serve(Progress& progress) {
   const unsigned threads = 2 * static_cast<unsigned>(site.neighbours().size());
   const std::int64_t eager_ns =
       std::thread::hardware_concurrency() >= threads ? kEagerAloneNs : kEagerNs;
@@ -412,37 +421,45 @@ Result<std::unique_ptr<Relay>> Relay::start(Opening opening, Site site, MakeTraf
                                             base::Deadline deadline) {
   site.layouts = std::move(opening.layouts);
   site.chunk_bytes = opening.chunk_bytes;
-  auto thread =
-      std::make_unique<Thread>(std::move(opening), std::move(site), std::move(make_traffic));
-  const Status started = thread->start();
-  if (Status status = thread->connect(deadline, started); !status.ok()) return status;
-  thread->begin();
-  return std::unique_ptr<Relay>(new Relay(std::move(thread)));
+  std::list<std::unique_ptr<Thread>> one;
+  one.push_back(
+      std::make_unique<Thread>(std::move(opening), std::move(site), std::move(make_traffic)));
+  Thread& thread = *one.front();
+  const Status started = thread.start();
+  if (Status status = thread.connect(deadline, started); !status.ok()) return status;
+  std::unique_ptr<Relay> relay(new Relay(std::move(one)));
+  thread.begin();
+  return relay;
 }
 
-Relay::Relay(std::unique_ptr<Thread> thread) : thread_(std::move(thread)) {}
+Relay::Relay(std::list<std::unique_ptr<Thread>> thread) : thread_(std::move(thread)) {}
+
+Relay::Thread& Relay::thread() const noexcept {
+  return *thread_.front();
+}
 
 Relay::~Relay() {
-  if (thread_->process.forked()) {
+  if (thread().process.forked()) {
     // The parent's relay works on: nothing of what they share is touched, nor freed.
-    static_cast<void>(thread_.release());
+    static_cast<void>(thread_.front().release());
     return;
   }
-  const Site& site = thread_->site;
+  const Site& site = thread().site;
   // Pairs with the load in Progress::finished of the neighbours.
   protocol::HostAccess::add_bits(*site.at<std::uint64_t>(site.rank, site.own().closed()),
                                  kRelayClosed);
-  thread_->closing.store(true, std::memory_order_release);  // Pairs with the load in serve().
+  thread().closing.store(true, std::memory_order_release);  // Pairs with the load in serve().
   // Not woken: it may be at its end already, and its endpoint gone.
+  wait_at_exit();
   lingering().add(std::move(thread_));
 }
 
 const Site& Relay::site() const noexcept {
-  return thread_->site;
+  return thread().site;
 }
 
 void Relay::publish(protocol::CellKind kind, std::uint64_t epoch) noexcept {
-  const Site& site = thread_->site;
+  const Site& site = thread().site;
   // Pairs with the loads in Outbox::published and, of the neighbours, NodeSums::published.
   protocol::HostAccess::store_release(
       *site.at<std::uint64_t>(site.rank, site.own().published(kind)), epoch);
@@ -455,18 +472,18 @@ void Relay::publish(protocol::CellKind kind, std::uint64_t epoch) noexcept {
 }
 
 bool Relay::flushed(protocol::Kind kind, std::uint64_t epoch) const noexcept {
-  const Site& site = thread_->site;
+  const Site& site = thread().site;
   // Pairs with the store in Progress::tell_flushed.
   return protocol::HostAccess::load_acquire(
              *site.at<std::uint64_t>(site.rank, site.own().flushed(kind))) >= epoch;
 }
 
 std::chrono::nanoseconds Relay::patience() const noexcept {
-  return thread_->patience;
+  return thread().patience;
 }
 
 void Relay::read(Statistics& statistics) const {
-  const Site& site = thread_->site;
+  const Site& site = thread().site;
   const window::RelayLayout& own = site.own();
   // Pairs with the stores in Postings::post_chunks and Progress::take_chunks.
   const auto word = [&](std::size_t offset) {
@@ -481,7 +498,7 @@ void Relay::read(Statistics& statistics) const {
 }
 
 void Relay::wake() noexcept {
-  thread_->site.doorbell(thread_->site.rank).ring();
+  thread().site.doorbell(thread().site.rank).ring();
 }
 
 }  // namespace sluice::relay

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -81,9 +82,10 @@ class Relay {
   struct Thread;
 
  private:
-  explicit Relay(std::unique_ptr<Thread> thread);
+  explicit Relay(std::list<std::unique_ptr<Thread>> thread);
+  Thread& thread() const noexcept;
 
-  std::unique_ptr<Thread> thread_;
+  std::list<std::unique_ptr<Thread>> thread_;  // One, which may outlive this.
 };
 
 }  // namespace sluice::relay

@@ -67,6 +67,12 @@ void SocketStore::say_goodbye(base::Deadline deadline) {
   static_cast<void>(exchange(encode_goodbye(id), id, deadline));
 }
 
+void SocketStore::hang_up(const Status& why) {
+  const std::lock_guard lock(mutex_);
+  if (broken_.ok()) broken_ = why;
+  ::shutdown(socket_.number(), SHUT_RDWR);
+}
+
 Result<Address> SocketStore::local_address() {
   const std::lock_guard lock(mutex_);
   return store::local_address(socket_);

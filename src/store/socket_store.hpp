@@ -23,6 +23,8 @@ class SocketStore final : public Store {
   /// Tells a server that counts its clients that this one is done; the last call. The server may
   /// end at any time after it, so an answer that does not come is no failure.
   void say_goodbye(base::Deadline deadline);
+  /// As if this client had ended, so that those who wait for it learn of it: calls give `why` from now on.
+  void hang_up(const Status& why);
   /// tcp: the address of this machine by which it reaches the server.
   Result<Address> local_address();
 

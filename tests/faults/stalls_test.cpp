@@ -169,13 +169,14 @@ TEST_P(OfTwoNodes, APartOfWhatItSendsIsLost) {
 // but they keep each other.
 TEST_P(OfTwoNodes, AllThreadsOfANodeStandStill) {
   const int neighbour = GetParam() ^ 1;
+  ::setenv("SLUICE_NETWORK_PATIENCE_MS", "1000", 1);
   for (const int kept : {GetParam(), neighbour}) keepers_.insert(kept);
   for (int rank = 0; rank < kRanks; ++rank) {
     if (rank / 2 != GetParam() / 2) witnesses_.insert(rank);
   }
   const support::ScriptedNetwork network({.stalls = [=, this](int rank) {
     if (rank / 2 != GetParam() / 2 || !under_way()) return false;
-    return since_struck() < std::chrono::milliseconds(rank == neighbour ? 700 : 600);
+    return since_struck() < std::chrono::milliseconds(rank == neighbour ? 2300 : 2000);
   }});
   run();
 }
@@ -186,6 +187,16 @@ TEST_P(OfTwoNodes, ItsProgressThreadEnds) {
   witnesses_ = all_but(victim);
   const support::ScriptedNetwork network(
       {.exhausts = [=, this](int rank) { return rank == victim && under_way(); }});
+  run();
+}
+
+class OfTwoNodesFromTheStart : public OfTwoNodes {};
+
+// Before anybody has heard of it: the others wait as long as ranks may take to begin.
+TEST_P(OfTwoNodesFromTheStart, ItsProgressThreadEnds) {
+  const int victim = GetParam();
+  witnesses_ = all_but(victim);
+  const support::ScriptedNetwork network({.exhausts = [=](int rank) { return rank == victim; }});
   run();
 }
 
@@ -373,6 +384,7 @@ TEST_P(Storms, WhatComesIsRight) {
 
 INSTANTIATE_TEST_SUITE_P(Faults, Storms, ::testing::Values(1, 2, 3));
 INSTANTIATE_TEST_SUITE_P(Faults, OfTwoNodes, ::testing::Range(0, kRanks));
+INSTANTIATE_TEST_SUITE_P(Faults, OfTwoNodesFromTheStart, ::testing::Values(2));
 INSTANTIATE_TEST_SUITE_P(Faults, OfThreeAndOne, ::testing::Values(3));
 
 }  // namespace

@@ -76,11 +76,12 @@ bool Waiter::cut_off(int peer) const noexcept {
   if (lanes_.reached(peer)) return false;
   const int own = group_.rank();
   const int forwarder = group_.nodes().rail_peer(peer, group_.nodes().node_of(own));
-  if (forwarder == own) return false;
-  // Its relay may outlive its calls. Pairs with Relay::Thread::end.
-  return suspects_.contains(forwarder) || group_.is_dead(forwarder) ||
-         protocol::HostAccess::load_acquire(lanes_.gone_in(forwarder)) != 0 ||
-         (protocol::HostAccess::load_acquire(lanes_.relay_of(forwarder)) & relay::kRelayEnded) != 0;
+  // A relay may outlive its rank's calls, and this rank's has perhaps failed. Pairs with Relay::Thread::end.
+  const bool ended =
+      (protocol::HostAccess::load_acquire(lanes_.relay_of(forwarder)) & relay::kRelayEnded) != 0;
+  if (forwarder == own) return ended;
+  return ended || suspects_.contains(forwarder) || group_.is_dead(forwarder) ||
+         protocol::HostAccess::load_acquire(lanes_.gone_in(forwarder)) != 0;
 }
 
 bool Waiter::overdue(int peer) noexcept {

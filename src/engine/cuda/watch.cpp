@@ -55,9 +55,9 @@ bool Watch::is_gone(int rank) const noexcept {
   if (!elsewhere(rank)) return false;
   // What it sends is passed on here by one that is gone.
   const int forwarder = site.nodes.rail_peer(rank, site.own_node());
-  return forwarder != site.rank &&
-         (group_->is_dead(forwarder) || says(site.window.gone(forwarder)) ||
-          site.relay_ended(forwarder));
+  return site.relay_ended(forwarder) ||
+         (forwarder != site.rank &&
+          (group_->is_dead(forwarder) || says(site.window.gone(forwarder))));
 }
 
 // Pairs with add_bits in Presence::give_up, and with protocol::accuse in Presence::take.

@@ -51,19 +51,21 @@ class NoMemory : public ::testing::TestWithParam<base::TestPoint> {
 // The rank's calls end with a Status, from then on all of them; its peer's end at their deadlines, and name it.
 TEST_P(NoMemory, InACall) {
   const auto body = [](World& world, Findings& findings) {
-    CommunicatorOptions options;
-    options.deadline = std::chrono::seconds(1);
-    auto made = Communicator::create(world, kShape, options);
+    auto made = Communicator::create(world, kShape);
     if (!made.ok()) return findings.add("create: " + made.status().to_string());
     const std::vector<float> x(static_cast<std::size_t>(kTokens * kShape.hidden), 1.0F);
     const std::vector<std::int32_t> ids{0, 1, 2, 3};
     std::vector<float> out(x.size());
+    DispatchOptions dispatch_options;
+    CombineOptions combine_options;
     const auto round = [&](Status& dispatched, Status& combined, RankSet& missing) {
-      const Received received = made->dispatch({x.data(), DType::f32, kTokens, kShape.hidden},
-                                               {ids.data(), DType::i32, kTokens, kShape.top_k});
+      const Received received =
+          made->dispatch({x.data(), DType::f32, kTokens, kShape.hidden},
+                         {ids.data(), DType::i32, kTokens, kShape.top_k}, {}, dispatch_options);
       dispatched = received.status;
-      const CombineResult result = made->combine(received.rows, received.handle,
-                                                 {out.data(), DType::f32, kTokens, kShape.hidden});
+      const CombineResult result =
+          made->combine(received.rows, received.handle,
+                        {out.data(), DType::f32, kTokens, kShape.hidden}, combine_options);
       combined = result.status;
       missing = received.report.missing;
       for (int peer = 0; peer < kRanks; ++peer) {
@@ -79,6 +81,7 @@ TEST_P(NoMemory, InACall) {
     }
     if (const Status met = world.barrier(); !met.ok()) findings.add(met.to_string());
     if (world.rank() == kVictim) fails_at = GetParam();
+    dispatch_options.deadline = combine_options.deadline = std::chrono::seconds(1);
     round(dispatched, combined, missing);
     if (world.rank() == kVictim) {
       if (!says_so(combined)) findings.add("combine: " + combined.to_string());

@@ -23,8 +23,8 @@ using bootstrap::ThreadGroup;
 using bootstrap::WorldStore;
 using std::chrono::seconds;
 
-// Rank 0's process ends when it knows why nothing came of a call, and the others shall know it, too.
-TEST(ServedStore, WhatRankZeroHasReadOthersCanReadWhenItHasGone) {
+/// Of two ranks, which meet as threads do.
+std::vector<std::shared_ptr<WorldStore>> two_stores() {
   auto groups = ThreadGroup::create_all(2);
   std::vector<std::shared_ptr<WorldStore>> stores(2);
   testing::for_each_rank(2, [&](int rank) {
@@ -36,6 +36,32 @@ TEST(ServedStore, WhatRankZeroHasReadOthersCanReadWhenItHasGone) {
     ASSERT_TRUE(store.ok()) << store.status().to_string();
     stores[index] = std::move(store).value();
   });
+  return stores;
+}
+
+// What it cannot bring, for want of memory, say, nobody waits for.
+TEST(ServedStore, WhoGivesUpIsNotWaitedFor) {
+  const auto stores = two_stores();
+  ASSERT_TRUE(stores[0] != nullptr && stores[1] != nullptr);
+  auto waits = std::async(std::launch::async, [&] {
+    return stores[0]->get("what it cannot bring", Deadline::after(seconds(120))).status();
+  });
+  // Deadlines pass for all, each by itself: that one has tells nobody anything.
+  stores[1]->give_up(Status(StatusCode::deadline_exceeded, "too late"));
+  EXPECT_TRUE(stores[1]->set("more", "", Deadline::after(seconds(60))).ok());
+  stores[1]->give_up(Status(StatusCode::out_of_memory, "too long"));
+  ASSERT_EQ(waits.wait_for(seconds(60)), std::future_status::ready);
+  const Status status = waits.get();
+  EXPECT_EQ(status.code(), StatusCode::unavailable);
+  EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status.to_string();
+  EXPECT_EQ(stores[1]->set("more", "", Deadline::after(seconds(60))).code(),
+            StatusCode::out_of_memory);
+}
+
+// Rank 0's process ends when it knows why nothing came of a call, and the others shall know it, too.
+TEST(ServedStore, WhatRankZeroHasReadOthersCanReadWhenItHasGone) {
+  auto stores = two_stores();
+  ASSERT_TRUE(stores[0] != nullptr && stores[1] != nullptr);
   ASSERT_TRUE(stores[0]->set("why", "for this", Deadline::after(seconds(60))).ok());
   auto gone = std::async(std::launch::async, [&] { stores[0].reset(); });
   // Its connection has ended by now.
