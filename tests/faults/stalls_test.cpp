@@ -124,6 +124,14 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
   std::atomic<bool> struck_{false};
 };
 
+RankSet of_other_node(int rank) {
+  RankSet others;
+  for (int other = 0; other < kRanks; ++other) {
+    if (other / 2 != rank / 2) others.insert(other);
+  }
+  return others;
+}
+
 RankSet all_but(int rank) {
   RankSet all;
   for (int other = 0; other < kRanks; ++other) {
@@ -171,9 +179,7 @@ TEST_P(OfTwoNodes, AllThreadsOfANodeStandStill) {
   const int neighbour = GetParam() ^ 1;
   ::setenv("SLUICE_NETWORK_PATIENCE_MS", "1000", 1);
   for (const int kept : {GetParam(), neighbour}) keepers_.insert(kept);
-  for (int rank = 0; rank < kRanks; ++rank) {
-    if (rank / 2 != GetParam() / 2) witnesses_.insert(rank);
-  }
+  witnesses_ = of_other_node(GetParam());
   const support::ScriptedNetwork network({.stalls = [=, this](int rank) {
     if (rank / 2 != GetParam() / 2 || !under_way()) return false;
     return since_struck() < std::chrono::milliseconds(rank == neighbour ? 2300 : 2000);
@@ -181,10 +187,11 @@ TEST_P(OfTwoNodes, AllThreadsOfANodeStandStill) {
   run();
 }
 
-// No memory is left for what it does. Its calls go on, and wait for nobody.
+// No memory is left for what it does. Its calls go on, and wait for nobody; its neighbour may be done with it before it
+// has been silent for long.
 TEST_P(OfTwoNodes, ItsProgressThreadEnds) {
   const int victim = GetParam();
-  witnesses_ = all_but(victim);
+  witnesses_ = of_other_node(victim);
   const support::ScriptedNetwork network(
       {.exhausts = [=, this](int rank) { return rank == victim && under_way(); }});
   run();
@@ -195,7 +202,7 @@ class OfTwoNodesFromTheStart : public OfTwoNodes {};
 // Before anybody has heard of it: the others wait as long as ranks may take to begin.
 TEST_P(OfTwoNodesFromTheStart, ItsProgressThreadEnds) {
   const int victim = GetParam();
-  witnesses_ = all_but(victim);
+  witnesses_ = of_other_node(victim);
   const support::ScriptedNetwork network({.exhausts = [=](int rank) { return rank == victim; }});
   run();
 }
