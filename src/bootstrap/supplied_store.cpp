@@ -128,12 +128,12 @@ Result<std::string> SuppliedStore::get(const std::string& key, base::Deadline de
     const nanoseconds left(deadline.remaining_ns());
     auto value = look(key, std::min(left, after));
     if (value.status().code() != StatusCode::deadline_exceeded) return value;
-    if (deadline.expired()) return value;
     nanoseconds at_most(0);
     if (after == kLookAfterMax) {
       at_most = std::min(kLookLost, nanoseconds(deadline.remaining_ns()));
     }
     if (Status status = look_for_losses(at_most); !status.ok()) return status;
+    if (deadline.expired()) return value;
   }
 }
 
