@@ -308,9 +308,7 @@ void Presence::watch_peers(std::int64_t now_ns) {
 // In the eyes of a rank of this node.
 void Presence::give_up(int rank, int at, std::uint64_t how) {
   if (at == site_.rank) gone_[index(rank)] = 1;
-  // Pairs with the loads in Waiter::cut_off, Site::ended and watch_peers().
-  HostAccess::add_bits(*site_.at<std::uint64_t>(at, site_.window.gone(rank)), how);
-  site_.ring(at);
+  site_.give_up(rank, at, how);
 }
 
 void Presence::cut(int node, const char* why) {

@@ -78,6 +78,12 @@ struct Site {
   void ring_all() const noexcept {
     for (const int neighbour : neighbours()) ring(neighbour);
   }
+  /// In the eyes of a rank of this node: kGivenUp, kSettled.
+  void give_up(int peer, int reader, std::uint64_t how) const noexcept {
+    // Pairs with the loads in Waiter::cut_off, ended() and Presence::watch_peers.
+    protocol::HostAccess::add_bits(*at<std::uint64_t>(reader, window.gone(peer)), how);
+    ring(reader);
+  }
   /// Whether the relay of a rank of this node passes nothing on any more.
   bool relay_ended(int neighbour) const noexcept {
     // Pairs with Relay::Thread::end.
@@ -91,7 +97,7 @@ struct Site {
     return group->is_dead(neighbour) ||
            group->control(neighbour).state.load(std::memory_order_acquire) ==
                static_cast<std::uint32_t>(memory::RankState::left) ||
-           // Pairs with add_bits in Presence::give_up.
+           // Pairs with Site::give_up.
            protocol::HostAccess::load_acquire(*at<std::uint64_t>(rank, window.gone(neighbour))) !=
                0;
   }

@@ -71,7 +71,7 @@ bool Waiter::has_left(int peer) const noexcept {
 
 // Nothing is heard of it, or who passes on here what it sends, from another node, is gone.
 bool Waiter::cut_off(int peer) const noexcept {
-  // Pairs with the stores in Presence::mark_gone and watch_neighbours.
+  // Pairs with Site::give_up.
   if (protocol::HostAccess::load_acquire(lanes_.gone_in(peer)) != 0) return true;
   if (lanes_.reached(peer)) return false;
   const int own = group_.rank();

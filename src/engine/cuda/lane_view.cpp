@@ -122,7 +122,7 @@ std::uint32_t LaneView::suspects() const noexcept {
 }
 
 bool given_up(const relay::Site& site, const LaneView& view, int peer) noexcept {
-  // Pairs with add_bits in Presence::give_up.
+  // Pairs with Site::give_up.
   return ((view.missing() >> peer) & 1U) != 0 ||
          protocol::HostAccess::load_acquire(
              *site.at<const std::uint64_t>(site.rank, site.window.gone(peer))) != 0;

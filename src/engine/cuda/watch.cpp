@@ -60,7 +60,7 @@ bool Watch::is_gone(int rank) const noexcept {
           (group_->is_dead(forwarder) || says(site.window.gone(forwarder))));
 }
 
-// Pairs with add_bits in Presence::give_up, and with protocol::accuse in Presence::take.
+// Pairs with Site::give_up, and with protocol::accuse in Presence::take.
 bool Watch::says(std::size_t offset) const noexcept {
   const relay::Site& site = relay_->site();
   return protocol::HostAccess::load_acquire(*site.at<const std::uint64_t>(site.rank, offset)) != 0;
