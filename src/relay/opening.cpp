@@ -2,17 +2,13 @@
 #include "relay/opening.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
-#include "base/byte_stream.hpp"
 #include "base/environment.hpp"
 #include "base/log.hpp"
-#include "base/processor_quota.hpp"
-#include "bootstrap/host_identity.hpp"
+#include "bootstrap/processors.hpp"
 #include "transport/message.hpp"
 
 namespace sluice::relay {
@@ -52,33 +48,6 @@ Status check_layout(const window::RelayLayout& layout, std::uint64_t longest, st
 
 }  // namespace
 
-Result<int> processors_of_rank(Group& group, base::Deadline deadline) {
-  const Result<bootstrap::HostIdentity> host = bootstrap::this_host();
-  const std::string machine = host.ok() ? host->machine : "";
-  const auto quota = base::processor_quota();
-  const std::string limited = quota ? quota->group : "";
-  cpu_set_t own;
-  if (::sched_getaffinity(0, sizeof(own), &own) != 0) CPU_ZERO(&own);  // There are too many.
-  const auto all = group.all_gather(
-      base::ByteWriter().put_string(machine).put_string(limited).put(own).take(), deadline);
-  if (!all.ok()) return all.status();
-  std::array<int, CPU_SETSIZE> sharers{};  // Of each processor of this machine.
-  int limited_sharers = 0;                 // Of the quota.
-  for (const std::string& theirs : *all) {
-    base::ByteReader reader(theirs);
-    if (reader.get_string() != machine) continue;
-    if (reader.get_string() == limited) ++limited_sharers;
-    const auto set = reader.get<cpu_set_t>();
-    for (std::size_t i = 0; i < sharers.size(); ++i) sharers[i] += CPU_ISSET(i, &set) ? 1 : 0;
-  }
-  double processors = 0;
-  for (std::size_t i = 0; i < sharers.size(); ++i) {
-    if (CPU_ISSET(i, &own)) processors += 1.0 / sharers[i];
-  }
-  if (quota) processors = std::min(processors, quota->processors / limited_sharers);
-  return static_cast<int>(processors + 0.01);  // What thirds lack of a whole.
-}
-
 std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
                           const transport::Traits& traits) noexcept {
   return std::min<std::uint64_t>(settings.chunk_bytes, traits.put_bytes_max);
@@ -97,7 +66,7 @@ Result<window::RelayLayout> usual_layout(const window::WindowLayout& window,
 
 Result<transport::Purpose> purpose_of(Group& group, const std::string& gpu,
                                       base::Deadline deadline) {
-  const Result<int> processors = processors_of_rank(group, deadline);
+  const Result<int> processors = bootstrap::processors_of_rank(group, deadline);
   if (!processors.ok()) return processors.status();
   const auto gpus = group.all_gather(gpu, deadline);
   if (!gpus.ok()) return gpus.status();

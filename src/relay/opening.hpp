@@ -33,9 +33,6 @@ struct Opening {
 /// Of what lies together, put at once at most.
 std::uint64_t chunk_bytes(const transport::RelaySettings& settings,
                           const transport::Traits& traits) noexcept;
-/// Collective. How many processors this rank has of those that it may use, if ranks of the machine that may use the same ones
-/// share them evenly, and quotas of control groups likewise; 0: less than one. Not known: what else runs there.
-Result<int> processors_of_rank(bootstrap::Group& group, base::Deadline deadline);
 /// Collective. What an endpoint is opened for whose rows are in memory of a GPU at this address of PCI, or of none (empty).
 Result<transport::Purpose> purpose_of(bootstrap::Group& group, const std::string& gpu,
                                       base::Deadline deadline);

@@ -222,9 +222,7 @@ void Relay::Thread::fail(const char* why) noexcept {
 
 void Relay::Thread::serve() {
   Progress progress(site, *endpoint, patience, make_traffic);
-  const unsigned threads = 2 * static_cast<unsigned>(site.neighbours().size());
-  const std::int64_t eager_ns =
-      std::thread::hardware_concurrency() >= threads ? kEagerAloneNs : kEagerNs;
+  const std::int64_t eager_ns = processors >= 2 ? kEagerAloneNs : kEagerNs;
   // Who has a processor for each thread keeps it: to yield it is a call to the system between two looks.
   const bool yields = processors < transport::LibfabricSettings::kReceiverProcessors;
   std::int64_t busy_ns = base::now_ns();  // When something came, or went, last.

@@ -27,12 +27,13 @@ namespace sluice::engine::cpu {
 /// What the four halves share: one rank's side of one communicator.
 struct Context {
   Context(EngineConfig config_, std::shared_ptr<bootstrap::Group> group_,
-          std::shared_ptr<relay::Memory> memory_, std::unique_ptr<relay::Relay> relay_)
+          std::shared_ptr<relay::Memory> memory_, std::unique_ptr<relay::Relay> relay_, bool spins_)
       : config(std::move(config_)),
         group(std::move(group_)),
         layout(config.window),
         memory(std::move(memory_)),
         relay(std::move(relay_)),
+        spins(spins_),
         windows(memory->windows),
         heaps(memory->heaps),
         lanes(config.rank, layout, windows, config.nodes,
@@ -70,6 +71,7 @@ struct Context {
   window::WindowLayout layout;
   std::shared_ptr<relay::Memory> memory;
   std::unique_ptr<relay::Relay> relay;  // Null on one node.
+  bool spins;                           // While it waits.
   memory::SharedRegion& windows;
   memory::SharedRegion& heaps;  // Registered memory.
   Lanes lanes;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "bootstrap/processors.hpp"
 #include "engine/cpu/context.hpp"
 #include "engine/registered_rows.hpp"
 #include "engine/relay_site.hpp"
@@ -55,8 +56,8 @@ class InFlight {
 class CpuEngine final : public Engine {
  public:
   CpuEngine(EngineConfig config, std::shared_ptr<bootstrap::Group> group,
-            std::shared_ptr<relay::Memory> memory, std::unique_ptr<relay::Relay> relay)
-      : context_(std::move(config), std::move(group), std::move(memory), std::move(relay)),
+            std::shared_ptr<relay::Memory> memory, std::unique_ptr<relay::Relay> relay, bool spins)
+      : context_(std::move(config), std::move(group), std::move(memory), std::move(relay), spins),
         dispatches_(context_.config),
         combines_(context_.config) {}
 
@@ -163,6 +164,7 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
   // Before the endpoint, which uses it, and is destroyed first.
   std::shared_ptr<relay::Memory> memory;
   relay::Opening network;
+  bool spins = false;
   if (config.nodes.several()) {
     Result<relay::Opening> opening = relay::open(
         *group, layout, std::max(layout.dispatch_row_stride(), layout.combine_row_stride()),
@@ -170,6 +172,11 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
     if (!opening) return opening.status();
     network = std::move(opening).value();
     window_bytes = network.layouts[static_cast<std::size_t>(config.rank)].bytes();
+    spins = network.processors >= 2;  // One for the progress thread.
+  } else {
+    const Result<int> processors = bootstrap::processors_of_rank(*group, deadline);
+    if (!processors) return processors.status();
+    spins = *processors >= 1;
   }
   Result<memory::SharedRegion> windows = group->share(window_bytes, /*committed=*/true, deadline);
   if (!windows) return windows.status();
@@ -188,8 +195,8 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
     if (!started) return started.status();
     relay = std::move(started).value();
   }
-  return std::unique_ptr<Engine>(std::make_unique<CpuEngine>(std::move(config), std::move(group),
-                                                             std::move(memory), std::move(relay)));
+  return std::unique_ptr<Engine>(std::make_unique<CpuEngine>(
+      std::move(config), std::move(group), std::move(memory), std::move(relay), spins));
 }
 
 }  // namespace sluice::engine::cpu

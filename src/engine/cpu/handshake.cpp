@@ -53,7 +53,7 @@ RankSet await(Context& context, const Exchange& exchange, const char* what, cons
   const std::int64_t start_ns = base::now_ns();
   Waiter waiter(*context.group, context.lanes, context.suspects, exchange.timeout,
                 {name_of(exchange.kind), what, exchange.epoch},
-                context.statistics.wait_ns_per_source);
+                context.statistics.wait_ns_per_source, context.spins);
   const RankSet missing =
       protocol::await(waiter, context.suspects, awaited, context.ranks(), ready);
   for (int peer = 0; peer < context.ranks(); ++peer) {

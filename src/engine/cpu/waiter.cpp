@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "base/log.hpp"
 #include "protocol/host_access.hpp"
@@ -13,20 +12,15 @@ namespace sluice::engine::cpu {
 namespace {
 
 // A signal between two running ranks takes well under a microsecond: longer spinning only helps
-// when no rank waits for this core.
+// when nobody waits for this processor.
 constexpr int kSpins = 2000;
-// With more ranks than cores a yield hands the core to the rank that is waited for.
+// Elsewhere a yield hands the processor to who is waited for: a rank, or the own progress thread.
 constexpr int kYields = 64;
 // Deaths and signals ring the doorbell, so a sleep only bounds how late an expired deadline is
 // seen.
 constexpr std::int64_t kSleepNsMax = 20'000'000;
 // After the deadline, while a peer shows signs of life.
 constexpr std::int64_t kLateSleepNs = 2'000'000;
-
-int spins_for(int ranks) noexcept {
-  static const unsigned cores = std::max(1U, std::thread::hardware_concurrency());
-  return static_cast<unsigned>(ranks) <= cores ? kSpins : 0;
-}
 
 void relax() noexcept {
 #if defined(__x86_64__)
@@ -44,7 +38,7 @@ void beat(bootstrap::Group& group) noexcept {
 
 Waiter::Waiter(bootstrap::Group& group, const Lanes& lanes, const protocol::Suspects& suspects,
                std::chrono::nanoseconds timeout, const WaitPurpose& purpose,
-               std::span<std::int64_t> wait_ns) noexcept
+               std::span<std::int64_t> wait_ns, bool spins) noexcept
     : group_(group),
       lanes_(lanes),
       suspects_(suspects),
@@ -53,7 +47,7 @@ Waiter::Waiter(bootstrap::Group& group, const Lanes& lanes, const protocol::Susp
       purpose_(purpose),
       wait_ns_(wait_ns),
       start_ns_(base::now_ns()),
-      spins_(spins_for(group.size())) {}
+      spins_(spins ? kSpins : 0) {}
 
 bool Waiter::gone(int peer) const noexcept {
   if (peer == group_.rank()) return false;

@@ -23,8 +23,8 @@ struct WaitPurpose {
   std::uint64_t epoch;
 };
 
-/// How a rank of the CPU engine waits (protocol::await): it spins briefly when every rank has a
-/// core, then yields, then sleeps on its doorbell. Signals ring the doorbell after they are stored,
+/// How a rank of the CPU engine waits (protocol::await): it spins briefly where it has a processor
+/// for each of its threads, then yields, then sleeps on its doorbell. Signals ring the doorbell after they are stored,
 /// and so does the monitor when a peer dies.
 ///
 /// A peer is overdue when `timeout` has passed without a sign of life from it. Ranks that wait, or
@@ -35,7 +35,7 @@ class Waiter {
   /// `wait_ns`: one counter per peer, to which the time until its arrival is added.
   Waiter(bootstrap::Group& group, const Lanes& lanes, const protocol::Suspects& suspects,
          std::chrono::nanoseconds timeout, const WaitPurpose& purpose,
-         std::span<std::int64_t> wait_ns) noexcept;
+         std::span<std::int64_t> wait_ns, bool spins) noexcept;
 
   bool gone(int peer) const noexcept;
   bool overdue(int peer) noexcept;

@@ -6,11 +6,11 @@
 #include <chrono>
 
 #include "base/processor_quota.hpp"
+#include "bootstrap/processors.hpp"
 #include "bootstrap/thread_group.hpp"
-#include "relay/relay.hpp"
 #include "unit/bootstrap/ranks.hpp"
 
-namespace sluice::relay {
+namespace sluice::bootstrap {
 namespace {
 
 // Ranks of one machine share its processors, whatever nodes they are played on, and a rank that is bound has no more than it
@@ -55,4 +55,4 @@ TEST(ProcessorsOfRank, AreItsPartOfThoseThatItMayUse) {
 }
 
 }  // namespace
-}  // namespace sluice::relay
+}  // namespace sluice::bootstrap
