@@ -9,16 +9,29 @@
 #include <optional>
 #include <random>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace sluice::transport {
 
+namespace {
+
+std::string random_name() {
+  std::random_device device;
+  return "memory " + std::to_string(device()) + " " + std::to_string(device());
+}
+
+}  // namespace
+
 /// All that the endpoints share, under one lock.
 class MemoryFabric::Network {
  public:
   Network(int ranks, const Adversity& adversity)
-      : adversity_(adversity), dice_(adversity.seed), ranks_(static_cast<std::size_t>(ranks)) {
+      : adversity_(adversity),
+        name_(random_name()),
+        dice_(adversity.seed),
+        ranks_(static_cast<std::size_t>(ranks)) {
     for (Rank& rank : ranks_) rank.toward.resize(static_cast<std::size_t>(ranks));
     traits_.provider = "memory";
     traits_.put_bytes_max = adversity.put_bytes_max;
@@ -28,6 +41,8 @@ class MemoryFabric::Network {
   }
 
   const Traits& traits() const noexcept { return traits_; }
+  /// Of this one among all, whatever process they are in.
+  const std::string& name() const noexcept { return name_; }
 
   Region add_region(int rank, const DeviceRegion& region) {
     const std::lock_guard lock(mutex_);
@@ -245,6 +260,7 @@ class MemoryFabric::Network {
 
   const Adversity adversity_;
   Traits traits_;
+  const std::string name_;
   std::mutex mutex_;
   std::mt19937_64 dice_;
   std::vector<Rank> ranks_;
@@ -268,12 +284,13 @@ class MemoryFabric::Port final : public Endpoint {
     if (traits().device_memory) return network_->add_region(rank_, region);
     return Status(StatusCode::unavailable, "the network in memory takes no memory of GPUs");
   }
-  Result<std::string> introduction() override { return network_->traits().provider; }
+  Result<std::string> introduction() override { return network_->name(); }
   Status connect(int peer, std::string_view introduction) override {
-    if (introduction == network_->traits().provider) return {};
-    return {StatusCode::mismatch, "transport: rank " + std::to_string(rank_) +
-                                      " uses memory, rank " + std::to_string(peer) +
-                                      " something else"};
+    if (introduction == network_->name()) return {};
+    return {StatusCode::mismatch,
+            "transport: rank " + std::to_string(peer) +
+                " is not on the network in memory of rank " + std::to_string(rank_) +
+                ", which joins threads of one process, expected a network of libfabric"};
   }
   Posted put(const Chunk& chunk) override { return network_->put(rank_, chunk); }
   std::size_t poll(std::span<Event> events) override { return network_->poll(rank_, events); }

@@ -225,12 +225,18 @@ Result<Provider> choose_provider(const Library& library, const LibfabricSettings
     provider.signals = *signals;
     return provider;
   }
+  std::vector<std::string> others;
+  for (const char* const name : kPreferred) {
+    if (!offer(library, settings, name, /*device_memory=*/false).empty()) others.emplace_back(name);
+  }
   return Status(
       StatusCode::unavailable,
-      fmt::format("libfabric {}.{} has none of the providers {}{}{}{}", FI_MAJOR(library.version()),
-                  FI_MINOR(library.version()), fmt::join(names, ", "),
+      fmt::format("libfabric {}.{} has none of the providers {}{}{}{}{}",
+                  FI_MAJOR(library.version()), FI_MINOR(library.version()), fmt::join(names, ", "),
                   settings.address.empty() ? "" : " at " + settings.address,
-                  settings.nics.empty() ? "" : " with all of ", fmt::join(settings.nics, ", ")));
+                  settings.nics.empty() ? "" : " with all of ", fmt::join(settings.nics, ", "),
+                  others.empty() ? "; nor any other that would do"
+                                 : fmt::format(", expected one of {}", fmt::join(others, ", "))));
 }
 
 Result<Provider> with_device_memory(const Library& library, const LibfabricSettings& settings,

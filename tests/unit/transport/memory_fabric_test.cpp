@@ -4,6 +4,7 @@
 // on it. Ranks take turns in one thread, so that a seed is a schedule.
 #include "transport/memory_fabric.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -146,6 +147,19 @@ TEST(MemoryFabric, TellsOfALostPeerAndTheOthersGoOn) {
 }
 
 // One thread: the seed decides everything.
+// As those of two processes would be, who would wait for each other in vain.
+TEST(MemoryFabric, JoinsNobodyElse) {
+  MemoryFabric fabric(2, {});
+  MemoryFabric other(2, {});
+  const auto own = fabric.endpoint(0);
+  const auto peer = fabric.endpoint(1);
+  const auto stranger = other.endpoint(1);
+  EXPECT_TRUE(own->connect(1, *peer->introduction()).ok());
+  const Status status = own->connect(1, *stranger->introduction());
+  EXPECT_EQ(status.code(), StatusCode::mismatch);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("rank 1 is not on the network in memory"));
+}
+
 TEST(MemoryFabric, RepeatsItselfWithTheSameSeed) {
   const auto steps = [](std::uint64_t seed) {
     Adversity adversity;
