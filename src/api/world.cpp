@@ -10,7 +10,7 @@
 #include "bootstrap/group.hpp"
 #include "bootstrap/launch_environment.hpp"
 #include "bootstrap/process_group.hpp"
-#include "bootstrap/store_gather.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "bootstrap/store_join.hpp"
 #include "bootstrap/thread_group.hpp"
 #include "sluice/limits.hpp"
@@ -86,12 +86,10 @@ Result<World> World::join(int rank, int size, std::string_view rendezvous,
     const auto deadline = base::Deadline::after(options.deadline);
     // Ranks that can meet at a name are on one machine.
     const bool named = address->kind == store::Address::Kind::unix_abstract;
+    bootstrap::Rendezvous meeting(*address, rank, size, deadline);
     auto group = bootstrap::ProcessGroup::create(
-        rank, size,
-        [&](std::string_view blob) {
-          return bootstrap::gather_at(*address, rank, size, blob, deadline);
-        },
-        deadline, bootstrap::this_host(), {named ? "localhost" : address->host, nullptr});
+        rank, size, [&](std::string_view blob) { return meeting.gather(blob); }, deadline,
+        bootstrap::this_host(), {named ? "localhost" : address->host, nullptr});
     if (!group.ok()) return group.status();
     return World(std::move(*group), options);
   });

@@ -17,6 +17,7 @@
 #include "base/deadline.hpp"
 #include "bootstrap/group.hpp"
 #include "bootstrap/host_identity.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "bootstrap/store_gather.hpp"
 #include "memory/mapping.hpp"
 #include "ranks.hpp"
@@ -266,7 +267,7 @@ TEST(ForkedWorld, ADeathWhileJoiningEndsTheJoinOfOthers) {
       if (!client.ok()) return 1;
       notes.counter().fetch_add(1);
       while (rank == 2) ::pause();
-      status = bootstrap::gather_through(**client, rank, 4, "", never).status();
+      status = bootstrap::gather_through(**client, 0, rank, 4, "", never).status();
     }
     notes.write(rank, status.to_string());
     return status.code() == StatusCode::unavailable ? 0 : 2;
@@ -275,6 +276,33 @@ TEST(ForkedWorld, ADeathWhileJoiningEndsTheJoinOfOthers) {
   ranks.signal(2, SIGKILL);
   EXPECT_EQ(ranks.exit_code(0), 0) << notes.text(0);
   EXPECT_EQ(ranks.exit_code(1), 0) << notes.text(1);
+}
+
+// Ranks of several nodes have two gathers. Rank 0 serves both; where each had a store of its own, nobody missed a rank that
+// was gone before the second one.
+TEST(ForkedWorld, ADeathBetweenTwoGathersEndsTheSecond) {
+  SLUICE_SKIP_FORK_UNDER_TSAN();
+  for (const int victim : {0, 1, 2}) {
+    const auto address = store::parse_address(new_rendezvous());
+    Notes notes;
+    ForkedRanks ranks(3, [&](int rank) {
+      bootstrap::Rendezvous rendezvous(*address, rank, 3, Deadline::after(seconds(100)));
+      if (!rendezvous.gather("first").ok()) return 1;
+      notes.counter().fetch_add(1);
+      while (rank == victim) ::pause();
+      const Status status = rendezvous.gather("second").status();
+      notes.write(rank, status.to_string());
+      return status.code() == StatusCode::unavailable ? 0 : 2;
+    });
+    notes.await(3);
+    const auto killed = std::chrono::steady_clock::now();
+    ranks.signal(victim, SIGKILL);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      EXPECT_EQ(ranks.exit_code(rank), 0) << notes.text(rank);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - killed, seconds(50)) << "not by a deadline";
+  }
 }
 
 TEST(ForkedWorld, NothingStaysBehindWhenAllAreKilled) {

@@ -228,7 +228,7 @@ TEST(ProcessWorld, OtherSizesAtOneRendezvousAreAMismatch) {
 class OwnGather {
  public:
   Result<std::vector<std::string>> operator()(int rank, int size, std::string_view blob) {
-    return bootstrap::gather_through(store_, rank, size, blob, Deadline::after(seconds(60)));
+    return bootstrap::gather_through(store_, 0, rank, size, blob, Deadline::after(seconds(60)));
   }
 
  private:
