@@ -148,7 +148,9 @@ Status Case::settle() {
     tokens = *std::max_element(rank_tokens.begin(), rank_tokens.end());
   }
   for (const Status& status :
-       {in_range("--ranks", ranks, 1, kMaxRanks), in_range("--tokens", tokens, 1, kMaxTokens),
+       {in_range("--ranks", ranks, 1, kMaxRanks),
+        in_range(rank_tokens.empty() ? "--tokens" : "the largest of --rank-tokens", tokens, 1,
+                 kMaxTokens),
         in_range("--hidden", hidden, kHiddenMultiple, kMaxHidden),
         in_range("--experts", experts, 1, kMaxExperts),
         in_range("--top-k", top_k, 1, std::min(kMaxTopk, experts)),

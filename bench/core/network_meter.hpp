@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,7 +36,9 @@ class NetworkMeter {
   std::uint64_t chunk_bytes() const noexcept { return raw_->chunk_bytes(); }
   const routing::NodeMap& nodes() const noexcept { return raw_->nodes(); }
   /// Of the stream, to one rail peer.
-  std::uint64_t stream_bytes() const noexcept { return kStreamChunks * chunk_bytes(); }
+  std::uint64_t stream_bytes() const noexcept {
+    return std::max(chunk_bytes(), std::min(kStreamChunks * chunk_bytes(), kStreamBytesMax));
+  }
   /// A dispatched row with its scales.
   std::uint64_t record_bytes() const noexcept { return record_bytes_; }
   /// By rank, as each sees it: its host name, and how many network namespaces there are.
@@ -46,6 +49,7 @@ class NetworkMeter {
 
  private:
   static constexpr std::uint64_t kStreamChunks = 16;
+  static constexpr std::uint64_t kStreamBytesMax = std::uint64_t{1} << 28;
 
   NetworkMeter(bootstrap::Group& group, std::unique_ptr<RawNetwork> raw, const Case& bench_case,
                Place& place);

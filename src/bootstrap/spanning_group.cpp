@@ -79,16 +79,16 @@ Result<std::unique_ptr<Group>> SpanningGroup::create(int rank,
   std::unique_ptr<SpanningGroup> group(new SpanningGroup(rank, map_of(node_names)));
   const base::Environment environment = base::Environment::read();
   const auto said = environment.get(base::Variable::network_address);
+  auto network = transport::network_of(environment);
   group->store_ = store.supplied;
   if (group->store_ == nullptr) {
     // Where others reach this host, as far as anybody has said; a name that only this host knows is common.
-    const std::string here = said.value_or(host_name());
+    const std::string here = said && network.ok() ? *said : host_name();
     auto served = ServedStore::open(rank, group->size(), gather,
                                     store.host.empty() ? here : store.host, deadline);
     if (!served.ok()) return served.status();
     group->store_ = std::move(served).value();
   }
-  auto network = transport::network_of(environment);
   if (Status status = group->agree(network.status(), deadline); !status.ok()) return status;
   group->network_ = std::move(network).value();
   if (Status status = group->join_node(deadline); !status.ok()) return status;

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "transport/own_address.hpp"
+
 namespace sluice::transport {
 namespace {
 
@@ -102,20 +104,32 @@ Status read_signals(const std::string& text, std::optional<SignalMode>& out) {
 }
 
 // What stands between commas.
-std::vector<std::string> read_list(std::string_view left) {
-  std::vector<std::string> parts;
+Status read_list(const Environment& environment, Variable variable, std::vector<std::string>& out) {
+  const auto& text = environment.get(variable);
+  std::string_view left = text ? std::string_view(*text) : std::string_view();
   while (!left.empty()) {
     const std::size_t comma = std::min(left.find(','), left.size());
-    parts.emplace_back(left.substr(0, comma));
+    const std::string_view part = left.substr(0, comma);
+    if (part.empty() || part.find(' ') != part.npos) {
+      return unusable(variable, *text, "names with commas between them, and no spaces");
+    }
+    out.emplace_back(part);
     left.remove_prefix(std::min(comma + 1, left.size()));
   }
-  return parts;
+  return {};
 }
 
 Result<LibfabricSettings> read_libfabric(const Environment& environment) {
   LibfabricSettings settings;
-  settings.providers = read_list(environment.get(Variable::network).value_or(""));
-  settings.nics = read_list(environment.get(Variable::network_nics).value_or(""));
+  Status lists = read_list(environment, Variable::network, settings.providers);
+  if (lists.ok()) lists = read_list(environment, Variable::network_nics, settings.nics);
+  if (!lists.ok()) return lists;
+  for (const std::string& provider : settings.providers) {
+    // Memory that ranks of one machine share; and only if they share namespaces, too.
+    if (provider == "shm" || provider == "sm2") {
+      return unusable(Variable::network, provider, "a provider that reaches other machines");
+    }
+  }
   if (const auto& text = environment.get(Variable::network_signals)) {
     if (Status status = read_signals(*text, settings.signals); !status.ok()) return status;
   }
@@ -136,7 +150,15 @@ Result<LibfabricSettings> read_libfabric(const Environment& environment) {
     }
     settings.receiver = *text == "yes";
   }
-  settings.address = environment.get(Variable::network_address).value_or("");
+  if (const auto& text = environment.get(Variable::network_address); text && !text->empty()) {
+    const Result<std::string> address = own_address(*text);
+    if (!address) {
+      return unusable(
+          Variable::network_address, *text,
+          ("an address or a name of this machine: " + address.status().message()).c_str());
+    }
+    settings.address = *address;
+  }
   return settings;
 }
 
@@ -152,8 +174,9 @@ Result<RelaySettings> read_relay(const Environment& environment) {
   }
   if (const auto& text = environment.get(Variable::network_chunk)) {
     if (!parse(*text, settings.chunk_bytes) ||
-        settings.chunk_bytes < RelaySettings::kChunkBytesMin) {
-      return unusable(Variable::network_chunk, *text, "a number of bytes, at least 4096");
+        settings.chunk_bytes < RelaySettings::kChunkBytesMin ||
+        settings.chunk_bytes > RelaySettings::kChunkBytesMax) {
+      return unusable(Variable::network_chunk, *text, "4096 to 1073741824 bytes");
     }
   }
   if (const auto& text = environment.get(Variable::network_message_rows)) {
@@ -193,6 +216,9 @@ Result<std::shared_ptr<Network>> network_of(const Environment& environment) {
   constexpr std::string_view kMemory = "memory";
   constexpr std::string_view kMemoryOfGpus = "memory-gpu";
   const std::string named = environment.get(Variable::network).value_or("");
+  // Also where they are for others, so that what is wrong is seen.
+  Result<LibfabricSettings> settings = read_libfabric(environment);
+  if (!settings) return settings.status();
   std::shared_ptr<Network> network;
   BundlingSettings bundling;
   if (named.starts_with(kMemory)) {
@@ -209,13 +235,11 @@ Result<std::shared_ptr<Network>> network_of(const Environment& environment) {
     adversity.pieces_max = 1 + adversity.seed / 2 % 4;
     network = memory_network(adversity);
   } else {
-    Result<LibfabricSettings> settings = read_libfabric(environment);
-    if (!settings) return settings.status();
     network = libfabric_network(*settings);
   }
   if (const auto& text = environment.get(Variable::network_bundle)) {
     if (!parse(*text, bundling.chunk_bytes_max)) {
-      return unusable(Variable::network_bundle, *text, "a number of bytes");
+      return unusable(Variable::network_bundle, *text, "0 to 4294967295 bytes");
     }
   }
   network = bundling_network(std::move(network), bundling);

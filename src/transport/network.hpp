@@ -33,6 +33,7 @@ struct RelaySettings {
   GpuRows gpu_rows = GpuRows::best;
 
   static constexpr std::uint64_t kChunkBytesMin = 4096;
+  static constexpr std::uint64_t kChunkBytesMax = std::uint64_t{1} << 30;
   static constexpr int kMessageRowsMax = 256;
   static constexpr std::int64_t kPatienceMsMax = 86'400'000;  // A day.
 };

@@ -214,6 +214,11 @@ Result<std::string> LibfabricEndpoint::introduction() {
 }
 
 Status LibfabricEndpoint::connect(int peer, std::string_view introduction) {
+  if (introduction.starts_with("memory ")) {  // A MemoryFabric's.
+    return {StatusCode::mismatch, fmt::format("transport: rank {} uses provider {}, rank {} the "
+                                              "network in memory of its process",
+                                              rank_, traits_.provider, peer)};
+  }
   base::ByteReader reader(introduction);
   const auto version = reader.get<std::uint32_t>();
   if (version != kIntroductionVersion) {

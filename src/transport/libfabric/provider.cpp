@@ -234,7 +234,8 @@ Result<Provider> choose_provider(const Library& library, const LibfabricSettings
       fmt::format("libfabric {}.{} has none of the providers {}{}{}{}{}",
                   FI_MAJOR(library.version()), FI_MINOR(library.version()), fmt::join(names, ", "),
                   settings.address.empty() ? "" : " at " + settings.address,
-                  settings.nics.empty() ? "" : " with all of ", fmt::join(settings.nics, ", "),
+                  settings.nics.empty() ? "" : " with all of the network cards ",
+                  fmt::join(settings.nics, ", "),
                   others.empty() ? "; nor any other that would do"
                                  : fmt::format(", expected one of {}", fmt::join(others, ", "))));
 }

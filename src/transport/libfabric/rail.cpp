@@ -181,7 +181,10 @@ Result<std::string> Rail::name() const {
 Result<fi_addr_t> Rail::insert(std::string_view name) {
   fi_addr_t peer = FI_ADDR_UNSPEC;
   const int inserted = fi_av_insert(peers_.get(), name.data(), 1, &peer, 0, nullptr);
-  if (inserted != 1) return library_.failure("cannot insert a peer's address", inserted);
+  if (inserted < 0) return library_.failure("cannot insert a peer's address", inserted);
+  if (inserted != 1) {
+    return Status(StatusCode::io_error, "libfabric: the provider does not take a peer's address");
+  }
   return peer;
 }
 

@@ -56,6 +56,25 @@ TEST(NetworkOf, MemoryOfGpus) {
             RelaySettings::GpuRows::direct);
 }
 
+TEST(NetworkOf, AnAddressOfThisMachine) {
+  EXPECT_TRUE(network({{"SLUICE_NETWORK_ADDRESS", "127.0.0.1"}}).ok());
+  EXPECT_TRUE(network({{"SLUICE_NETWORK_ADDRESS", "localhost"}}).ok());
+  EXPECT_TRUE(network({{"SLUICE_NETWORK_ADDRESS", ""}}).ok());
+  // Some network's test addresses, which nobody has (RFC 5737), and what is no address of one.
+  for (const char* address :
+       {"192.0.2.1", "0.0.0.0", "255.255.255.255", "224.0.0.1", "::", "ff02::1", "127.0.0.1:80"}) {
+    for (const char* name : {"net", "memory"}) {
+      const Status status =
+          network({{"SLUICE_NETWORK", name}, {"SLUICE_NETWORK_ADDRESS", address}}).status();
+      EXPECT_EQ(status.code(), StatusCode::invalid_argument) << address;
+      EXPECT_TRUE(
+          status.message().starts_with(std::string("SLUICE_NETWORK_ADDRESS = '") + address +
+                                       "', expected an address or a name of this machine: "))
+          << status.to_string();
+    }
+  }
+}
+
 TEST(NetworkOf, AReceiverOrNone) {
   for (const char* receiver : {"yes", "no"}) {
     EXPECT_TRUE(network({{"SLUICE_NETWORK_RECEIVER", receiver}}).ok()) << receiver;
@@ -69,7 +88,8 @@ TEST(NetworkOf, NetworkCards) {
   const Status status = (*made)->open(0, 1, 0, {}).status();
   if (status.code() == StatusCode::unimplemented) GTEST_SKIP() << "built without libfabric";
   EXPECT_EQ(status.code(), StatusCode::unavailable);
-  EXPECT_NE(status.message().find("tcp, net with all of no-such-card, nor-this"), std::string::npos)
+  EXPECT_NE(status.message().find("tcp, net with all of the network cards no-such-card, nor-this"),
+            std::string::npos)
       << status.message();
 }
 
@@ -98,26 +118,32 @@ TEST_P(NetworkOfBad, SaysWhatWasExpected) {
 constexpr const char* kMemory = "memory or memory-gpu, with :seed, a number, behind it or not";
 constexpr const char* kSignals = "immediate, ordered or serial";
 constexpr const char* kPatience = "1 to 86400000 milliseconds, a day";
-constexpr const char* kChunk = "a number of bytes, at least 4096";
-INSTANTIATE_TEST_SUITE_P(Values, NetworkOfBad,
-                         ::testing::Values(Bad{"SLUICE_NETWORK", "memory:", kMemory},
-                                           Bad{"SLUICE_NETWORK", "memory-2", kMemory},
-                                           Bad{"SLUICE_NETWORK", "memory-gpus", kMemory},
-                                           Bad{"SLUICE_NETWORK_GPU", "yes", "staged or direct"},
-                                           Bad{"SLUICE_NETWORK_RECEIVER", "1", "yes or no"},
-                                           Bad{"SLUICE_NETWORK_SIGNALS", "loud", kSignals},
-                                           Bad{"SLUICE_NETWORK_RAILS", "0", "1 to 8"},
-                                           Bad{"SLUICE_NETWORK_RAILS", "9", "1 to 8"},
-                                           Bad{"SLUICE_NETWORK_BUNDLE", "-1", "a number of bytes"},
-                                           Bad{"SLUICE_NETWORK_PATIENCE_MS", "0", kPatience},
-                                           Bad{"SLUICE_NETWORK_PATIENCE_MS", "1s", kPatience},
-                                           Bad{"SLUICE_NETWORK_PATIENCE_MS", "86400001", kPatience},
-                                           Bad{"SLUICE_NETWORK_CHUNK", "4095", kChunk},
-                                           Bad{"SLUICE_NETWORK_CHUNK", "512K", kChunk},
-                                           Bad{"SLUICE_NETWORK_MESSAGE_ROWS", "0", "1 to 256"},
-                                           Bad{"SLUICE_NETWORK_MESSAGE_ROWS", "257", "1 to 256"},
-                                           Bad{"SLUICE_NETWORK_CREDITS", "3", "4 to 65536"},
-                                           Bad{"SLUICE_NETWORK_CREDITS", "65537", "4 to 65536"}));
+constexpr const char* kBundle = "0 to 4294967295 bytes";
+constexpr const char* kNames = "names with commas between them, and no spaces";
+constexpr const char* kChunk = "4096 to 1073741824 bytes";
+INSTANTIATE_TEST_SUITE_P(
+    Values, NetworkOfBad,
+    ::testing::Values(
+        Bad{"SLUICE_NETWORK", "memory:", kMemory}, Bad{"SLUICE_NETWORK", "memory-2", kMemory},
+        Bad{"SLUICE_NETWORK", "memory-gpus", kMemory},
+        Bad{"SLUICE_NETWORK_GPU", "yes", "staged or direct"},
+        Bad{"SLUICE_NETWORK_RECEIVER", "1", "yes or no"},
+        Bad{"SLUICE_NETWORK_SIGNALS", "loud", kSignals}, Bad{"SLUICE_NETWORK_RAILS", "0", "1 to 8"},
+        Bad{"SLUICE_NETWORK_RAILS", "9", "1 to 8"}, Bad{"SLUICE_NETWORK_BUNDLE", "-1", kBundle},
+        Bad{"SLUICE_NETWORK_BUNDLE", "4294967296", kBundle},
+        Bad{"SLUICE_NETWORK_NICS", ",", kNames}, Bad{"SLUICE_NETWORK_NICS", " eth0", kNames},
+        Bad{"SLUICE_NETWORK", "net,,tcp", kNames}, Bad{"SLUICE_NETWORK", "net ", kNames},
+        Bad{"SLUICE_NETWORK", "shm", "a provider that reaches other machines"},
+        Bad{"SLUICE_NETWORK_PATIENCE_MS", "0", kPatience},
+        Bad{"SLUICE_NETWORK_PATIENCE_MS", "1s", kPatience},
+        Bad{"SLUICE_NETWORK_PATIENCE_MS", "86400001", kPatience},
+        Bad{"SLUICE_NETWORK_CHUNK", "4095", kChunk},
+        Bad{"SLUICE_NETWORK_CHUNK", "1073741825", kChunk},
+        Bad{"SLUICE_NETWORK_CHUNK", "512K", kChunk},
+        Bad{"SLUICE_NETWORK_MESSAGE_ROWS", "0", "1 to 256"},
+        Bad{"SLUICE_NETWORK_MESSAGE_ROWS", "257", "1 to 256"},
+        Bad{"SLUICE_NETWORK_CREDITS", "3", "4 to 65536"},
+        Bad{"SLUICE_NETWORK_CREDITS", "65537", "4 to 65536"}));
 
 }  // namespace
 }  // namespace sluice::transport
