@@ -51,8 +51,8 @@ class SLUICE_API World {
   /// already, `mismatch` if other ranks have said another size.
   static Result<World> join(int rank, int size, std::shared_ptr<Store> store,
                             const WorldOptions& options = {});
-  /// Joins with a caller's all_gather, which is called at most twice, equally often on all ranks, here
-  /// only.
+  /// Joins with a caller's all_gather, which is called at most three times, equally often on all ranks,
+  /// here only.
   static Result<World> create(int rank, int size, const AllGather& all_gather,
                               const WorldOptions& options = {});
   /// All ranks of a world as threads of this process: element r is to be used by the thread of

@@ -90,6 +90,7 @@ Result<World> World::join(int rank, int size, std::string_view rendezvous,
     auto group = bootstrap::ProcessGroup::create(
         rank, size, [&](std::string_view blob) { return meeting.gather(blob); }, deadline,
         bootstrap::this_host(), {named ? "localhost" : address->host, nullptr});
+    meeting.end(group.ok());
     if (!group.ok()) return group.status();
     return World(std::move(*group), options);
   });

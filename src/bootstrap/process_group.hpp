@@ -21,7 +21,7 @@ namespace sluice::bootstrap {
 /// there its calls give failed_precondition, and its destructor disturbs nobody.
 class ProcessGroup final : public Group {
  public:
-  /// Collective; `gather` is called once, or twice: for ranks of several nodes it makes a SpanningGroup,
+  /// Collective; `gather` is called once, or up to three times: for ranks of several nodes it makes a SpanningGroup,
   /// whose store is at `store`. `host`: where this rank runs.
   static Result<std::unique_ptr<Group>> create(int rank, int size, const Gather& gather,
                                                base::Deadline deadline,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "bootstrap/rendezvous.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -8,13 +9,19 @@
 #include "bootstrap/store_gather.hpp"
 
 namespace sluice::bootstrap {
+namespace {
 
-Rendezvous::~Rendezvous() {
+// Others may still read what the last gather brought.
+constexpr std::chrono::seconds kReaders{5};
+
+}  // namespace
+
+void Rendezvous::end(bool joined) {
   if (client_ == nullptr) return;
-  client_->say_goodbye(deadline_);
-  if (server_ == nullptr) return;
-  // This rank has all blobs: whoever is lost now is missed by the mesh.
-  const Status status = server_->wait_for_goodbyes(deadline_);
+  const auto last = base::Deadline::after(kReaders);
+  client_->say_goodbye(last);
+  if (server_ == nullptr || joined) return;
+  const Status status = server_->wait_for_goodbyes(last);
   if (!status.ok()) base::log_info("the rendezvous of rank 0 ends early: {}", status.message());
 }
 

@@ -19,15 +19,15 @@ class Rendezvous {
  public:
   Rendezvous(const store::Address& address, int rank, int size, base::Deadline deadline)
       : address_(address), rank_(rank), size_(size), deadline_(deadline) {}
-  /// Unless a gather has failed, the others need not wait for this rank any more; and rank 0 returns when every rank has
-  /// read all it needs, one is lost, or the deadline has passed.
-  ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
   /// Collective: one blob of every rank, in rank order. A rank that ends, also between two gathers, ends it with
   /// `unavailable`.
   Result<std::vector<std::string>> gather(std::string_view blob);
+  /// The last call: this rank has read all it needs; without it, who still waits in a gather learns that this rank is gone.
+  /// `joined`: and so have all others. If not, rank 0 serves them for up to five seconds more.
+  void end(bool joined);
 
  private:
   Status open();
@@ -37,7 +37,7 @@ class Rendezvous {
   const int size_;
   const base::Deadline deadline_;
   int gathers_ = 0;
-  std::unique_ptr<store::SocketStoreServer> server_;  // rank 0
+  std::unique_ptr<store::SocketStoreServer> server_;  // rank 0; ends behind its client.
   std::unique_ptr<store::SocketStore>
       client_;  // Null until the first gather, and when one has failed.
 };

@@ -42,7 +42,9 @@ Result<std::shared_ptr<WorldStore>> ServedStore::open(int rank, int size, const 
   if (!address.ok()) return address.status();
   const store::Hello hello{static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(size)};
   auto client = store::SocketStore::connect(*address, hello, deadline);
-  if (!client.ok()) return client.status();
+  auto outcomes = gather(encode_status(client.status()));
+  if (!outcomes.ok()) return outcomes.status();
+  if (status = agreed_status(*outcomes); !status.ok()) return status;
   opened->client_ = std::move(client).value();
   return std::shared_ptr<WorldStore>(std::move(opened));
 }

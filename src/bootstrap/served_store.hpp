@@ -14,7 +14,8 @@ namespace sluice::bootstrap {
 /// A world's store that rank 0 serves. Its server sees connections end: it knows who is lost.
 class ServedStore final : public WorldStore {
  public:
-  /// Collective; `gather` is called once: rank 0 tells where it serves the store, or why it cannot.
+  /// Collective; `gather` is called once or twice: rank 0 tells where it serves the store, or why it cannot; and all tell
+  /// whether they have reached it: from then on it knows who is lost.
   static Result<std::shared_ptr<WorldStore>> open(int rank, int size, const Gather& gather,
                                                   const std::string& host, base::Deadline deadline);
   ~ServedStore() override;

@@ -16,6 +16,7 @@
 #include "bootstrap/served_store.hpp"
 #include "store/store.hpp"
 #include "transport/network.hpp"
+#include "transport/own_address.hpp"
 
 namespace sluice::bootstrap {
 namespace {
@@ -83,7 +84,8 @@ Result<std::unique_ptr<Group>> SpanningGroup::create(int rank,
   group->store_ = store.supplied;
   if (group->store_ == nullptr) {
     // Where others reach this host, as far as anybody has said; a name that only this host knows is common.
-    const std::string here = said && network.ok() ? *said : host_name();
+    const bool usable = said && transport::own_address(*said).ok();  // Otherwise `network` says so.
+    const std::string here = usable ? *said : host_name();
     auto served = ServedStore::open(rank, group->size(), gather,
                                     store.host.empty() ? here : store.host, deadline);
     if (!served.ok()) return served.status();

@@ -24,7 +24,7 @@ namespace sluice::store {
 
 /// Raised with every change of what travels, but for frames, for where a hello has this number, and for replies: by those a
 /// client of another version is told.
-inline constexpr std::uint16_t kProtocolVersion = 2;
+inline constexpr std::uint16_t kProtocolVersion = 3;
 
 /// The first request of a connection.
 struct Hello {

@@ -110,7 +110,7 @@ Status read_list(const Environment& environment, Variable variable, std::vector<
   while (!left.empty()) {
     const std::size_t comma = std::min(left.find(','), left.size());
     const std::string_view part = left.substr(0, comma);
-    if (part.empty() || part.find(' ') != part.npos) {
+    if (part.empty() || part.find(' ') != part.npos || comma + 1 == left.size()) {
       return unusable(variable, *text, "names with commas between them, and no spaces");
     }
     out.emplace_back(part);

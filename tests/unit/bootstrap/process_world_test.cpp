@@ -227,8 +227,10 @@ TEST(ProcessWorld, OtherSizesAtOneRendezvousAreAMismatch) {
 /// A gather of the caller's own, for World::create and for hosts that differ.
 class OwnGather {
  public:
-  Result<std::vector<std::string>> operator()(int rank, int size, std::string_view blob) {
-    return bootstrap::gather_through(store_, 0, rank, size, blob, Deadline::after(seconds(60)));
+  Result<std::vector<std::string>> operator()(int rank, int size, std::string_view blob,
+                                              int gather = 0) {
+    return bootstrap::gather_through(store_, gather, rank, size, blob,
+                                     Deadline::after(seconds(60)));
   }
 
  private:
@@ -266,17 +268,15 @@ TEST(ProcessWorld, JoinsWithACallersAllGather) {
 }
 
 TEST(ProcessWorld, SeveralNodes) {
-  OwnGather first;
-  OwnGather second;
+  OwnGather gather;
   for_each_rank(3, [&](int rank) {
     const auto deadline = [] { return Deadline::after(seconds(60)); };
     HostIdentity host = *bootstrap::this_host();
     if (rank == 1) host.node = "elsewhere";
     int calls = 0;
     auto group = ProcessGroup::create(
-        rank, 3,
-        [&](std::string_view blob) { return (calls++ == 0 ? first : second)(rank, 3, blob); },
-        deadline(), host, {"localhost", nullptr});
+        rank, 3, [&](std::string_view blob) { return gather(rank, 3, blob, calls++); }, deadline(),
+        host, {"localhost", nullptr});
     ASSERT_TRUE(group.ok()) << group.status().to_string();
     bootstrap::Group& all = **group;
     EXPECT_EQ(all.nodes().nodes(), 2);

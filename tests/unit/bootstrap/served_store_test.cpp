@@ -39,6 +39,25 @@ std::vector<std::shared_ptr<WorldStore>> two_stores() {
   return stores;
 }
 
+// Where nobody serves it, as far as rank 1 sees: rank 0 does not wait for it until its own deadline.
+TEST(ServedStore, ThatOneDoesNotReachIsNobodys) {
+  auto groups = ThreadGroup::create_all(2);
+  testing::for_each_rank(2, [&](int rank) {
+    auto& group = *groups[static_cast<std::size_t>(rank)];
+    const bootstrap::Gather gather = [&](std::string_view blob) {
+      auto all = group.all_gather(blob, Deadline::never());
+      if (rank == 1 && all->front().starts_with("at ")) all->front() = "at unix:sluice-nobody";
+      return all;
+    };
+    const auto deadline =
+        rank == 0 ? Deadline::never() : Deadline::after(std::chrono::milliseconds(200));
+    const Status status = ServedStore::open(rank, 2, gather, "127.0.0.1", deadline).status();
+    EXPECT_EQ(status.code(), StatusCode::deadline_exceeded);
+    EXPECT_NE(status.message().find("rank 1: nobody serves"), std::string::npos)
+        << status.to_string();
+  });
+}
+
 // What it cannot bring, for want of memory, say, nobody waits for.
 TEST(ServedStore, WhoGivesUpIsNotWaitedFor) {
   const auto stores = two_stores();

@@ -398,7 +398,8 @@ TEST(Libfabric, TakesTheNetworkCardsThatAreNamed) {
   settings.nics = {"lo", "no-such-card"};
   const auto none = open_libfabric(0, 2, settings);
   EXPECT_EQ(none.status().code(), StatusCode::unavailable);
-  EXPECT_NE(none.status().message().find("providers tcp, net with all of lo, no-such-card"),
+  EXPECT_NE(none.status().message().find(
+                "providers tcp, net with all of the network cards lo, no-such-card"),
             std::string::npos)
       << none.status().message();
 }
