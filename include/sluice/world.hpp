@@ -28,8 +28,9 @@ struct WorldOptions {
 ///
 /// A World is moved, not copied. Calls on one World come from one thread at a time, and its
 /// collective calls (all_gather, barrier, split, Communicator::create) come in the same order on
-/// every rank. Several worlds may live in one process. The destructor is local: it never waits
-/// for a peer, and without `leave` peers see this rank as crashed.
+/// every rank. Several worlds may live in one process. The destructor is local: it waits for no
+/// peer (but rank 0's, on several nodes without a caller's store, for up to a second, so that the others
+/// can read what it has read), and without `leave` peers see this rank as crashed.
 class SLUICE_API World {
  public:
   /// Gathers one blob of every rank, in rank order; supplied by a caller that has its own means.
@@ -47,7 +48,9 @@ class SLUICE_API World {
   /// time: for the next one when all ranks have joined, and on several nodes left; for none that comes
   /// after a join that failed, or a rank that ended without leave() (another prefix before the keys makes
   /// another store of it). The World, and those split from it, own a share of it until they are
-  /// destroyed; on one node until this returns. `failed_precondition` if this rank's keys are there
+  /// destroyed; so do their communicators, for as long as they serve their peers when they are closed: for
+  /// up to ten seconds, and it may be a thread of theirs that gives it back. On one node it is until this
+  /// returns. `failed_precondition` if this rank's keys are there
   /// already, `mismatch` if other ranks have said another size.
   static Result<World> join(int rank, int size, std::shared_ptr<Store> store,
                             const WorldOptions& options = {});

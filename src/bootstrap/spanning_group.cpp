@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <new>
 #include <numeric>
 #include <utility>
 
@@ -162,6 +163,18 @@ Result<std::vector<std::string>> SpanningGroup::all_gather(std::string_view blob
                   "rank " + std::to_string(rank_) + " has left this world and calls a collective");
   }
   if (!broken_.ok()) return broken_;
+  try {
+    return gather_parts(blob, deadline);
+  } catch (const std::bad_alloc&) {
+    // Others wait for what does not come; and what has come does not fit what would be said next.
+    broken_ = Status(StatusCode::out_of_memory, "too little memory");
+    store_->give_up(broken_);
+    throw;
+  }
+}
+
+Result<std::vector<std::string>> SpanningGroup::gather_parts(std::string_view blob,
+                                                             base::Deadline deadline) {
   auto blobs = gather_values(first_value(blob), deadline);
   Status status = blobs.status();
   std::size_t longest = 0;
@@ -259,8 +272,16 @@ Result<std::unique_ptr<Group>> SpanningGroup::split(int color, int key, base::De
   };
   const int new_rank = static_cast<int>(place);
   const int new_size = static_cast<int>(members.size());
-  return ProcessGroup::create(new_rank, new_size, among_members, deadline, this_host(),
-                              store_->part(name, new_rank, new_size));
+  const std::size_t before = keys_.size();
+  auto group = ProcessGroup::create(new_rank, new_size, among_members, deadline, this_host(),
+                                    store_->part(name, new_rank, new_size));
+  if (!group.ok()) return group.status();
+  // Where a rank has joined, all members have read what the gathers brought: they have met since then. This world may have no
+  // further call that would erase it.
+  for (; keys_.size() > before; keys_.pop_back()) {
+    if (Status status = store_->erase(keys_.back(), deadline); !status.ok()) return status;
+  }
+  return group;
 }
 
 std::string SpanningGroup::key_of(const std::string& gather, int rank) {

@@ -46,6 +46,7 @@ class SpanningGroup final : public Group {
 
  private:
   SpanningGroup(int rank, routing::NodeMap nodes);
+  Result<std::vector<std::string>> gather_parts(std::string_view blob, base::Deadline deadline);
   /// One value of every rank, as long as the store takes it.
   Result<std::vector<std::string>> gather_values(std::string_view value, base::Deadline deadline);
   /// What is not in the first values yet, of which each begins with the length of its blob.

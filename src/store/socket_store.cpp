@@ -60,6 +60,10 @@ Result<std::unique_ptr<SocketStore>> SocketStore::connect(const Address& address
   }
 }
 
+SocketStore::~SocketStore() {
+  if (socket_.open()) ::shutdown(socket_.number(), SHUT_RDWR);
+}
+
 void SocketStore::say_goodbye(base::Deadline deadline) {
   const std::lock_guard lock(mutex_);
   if (!broken_.ok()) return;
@@ -82,7 +86,14 @@ Result<Reply> SocketStore::perform(const Request& request, base::Deadline deadli
   const std::lock_guard lock(mutex_);
   if (!broken_.ok()) return broken_;
   const std::uint64_t id = ++last_id_;
-  auto reply = exchange(encode_request(id, request), id, deadline);
+  const auto reply = [&] {
+    try {
+      return exchange(encode_request(id, request), id, deadline);
+    } catch (...) {  // There is no memory: of what was received some may be lost.
+      broken_ = Status(StatusCode::io_error, "no memory");
+      throw;
+    }
+  }();
   if (reply.status().code() == StatusCode::deadline_exceeded && broken_.ok() && request.waits()) {
     return key_deadline_status(request.key);
   }

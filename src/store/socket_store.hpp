@@ -20,6 +20,11 @@ class SocketStore final : public Store {
   static Result<std::unique_ptr<SocketStore>> connect(const Address& address, const Hello& hello,
                                                       base::Deadline deadline);
 
+  /// The connection ends, whoever else has a descriptor of it: a forked child.
+  ~SocketStore() override;
+  SocketStore(const SocketStore&) = delete;
+  SocketStore& operator=(const SocketStore&) = delete;
+
   /// Tells a server that counts its clients that this one is done; the last call. The server may
   /// end at any time after it, so an answer that does not come is no failure.
   void say_goodbye(base::Deadline deadline);

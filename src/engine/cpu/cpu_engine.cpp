@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bootstrap/processors.hpp"
+#include "engine/build.hpp"
 #include "engine/cpu/context.hpp"
 #include "engine/registered_rows.hpp"
 #include "engine/relay_site.hpp"
@@ -195,8 +196,10 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
     if (!started) return started.status();
     relay = std::move(started).value();
   }
-  return std::unique_ptr<Engine>(std::make_unique<CpuEngine>(
-      std::move(config), std::move(group), std::move(memory), std::move(relay), spins));
+  return build(*group, deadline, [&] {
+    return std::make_unique<CpuEngine>(std::move(config), group, std::move(memory),
+                                       std::move(relay), spins);
+  });
 }
 
 }  // namespace sluice::engine::cpu

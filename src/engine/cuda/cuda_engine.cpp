@@ -14,6 +14,7 @@
 
 #include "base/deadline.hpp"
 #include "codec/row_kernels.hpp"
+#include "engine/build.hpp"
 #include "engine/cuda/arguments.hpp"
 #include "engine/cuda/caller_memory.hpp"
 #include "engine/cuda/cut.hpp"
@@ -476,8 +477,10 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
     if (!opened) return opened.status();
     relay = std::move(opened).value();
   }
-  return std::unique_ptr<Engine>(std::make_unique<CudaEngine>(
-      std::move(config), std::move(group), std::move(resources).value(), std::move(relay)));
+  return build(*group, deadline, [&] {
+    return std::make_unique<CudaEngine>(std::move(config), group, std::move(resources).value(),
+                                        std::move(relay));
+  });
 }
 
 }  // namespace sluice::engine::cuda

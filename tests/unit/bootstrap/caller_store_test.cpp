@@ -90,6 +90,26 @@ TEST(CallersStore, ThreadsOfOneNodeJoinThroughIt) {
   EXPECT_EQ(store.use_count(), 1);
 }
 
+// Also when nothing is called after a split that would make room for what it brought.
+TEST(CallersStore, NothingStaysBehindASplitThatIsTheLastCall) {
+  const auto store = std::make_shared<MapStore>();
+  for (int round = 0; round < 2; ++round) {
+    for (const bool across : {false, true}) {
+      for_each_rank(4, [&](int rank) {
+        auto world = join_on_nodes(store, rank, 4, 2);
+        ASSERT_TRUE(world.ok()) << world.status().to_string();
+        auto part = world->split(across ? rank % 2 : rank / 2, rank);
+        ASSERT_TRUE(part.ok()) << part.status().to_string();
+        EXPECT_TRUE(part->leave(seconds(60)).ok());
+        EXPECT_TRUE(world->leave(seconds(60)).ok());
+      });
+      std::string left;
+      for (const auto& [key, value] : store->all()) left += key + " ";
+      EXPECT_EQ(left, "");
+    }
+  }
+}
+
 TEST(CallersStore, ThreadsOfSeveralNodesLiveWithIt) {
   for (const int node_size : {1, 2, 3}) {
     const auto store = std::make_shared<MapStore>();
