@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <map>
 #include <new>
@@ -278,9 +279,9 @@ Result<std::unique_ptr<Group>> SpanningGroup::split(int color, int key, base::De
   if (!group.ok()) return group.status();
   // Where a rank has joined, all members have read what the gathers brought: they have met since then. This world may have no
   // further call that would erase it.
-  for (; keys_.size() > before; keys_.pop_back()) {
-    if (Status status = store_->erase(keys_.back(), deadline); !status.ok()) return status;
-  }
+  const auto own = keys_.begin() + static_cast<std::ptrdiff_t>(before);
+  const auto erased = [&](const std::string& each) { return store_->erase(each, deadline).ok(); };
+  keys_.erase(std::remove_if(own, keys_.end(), erased), keys_.end());
   return group;
 }
 
