@@ -278,8 +278,8 @@ TEST(ForkedWorld, ADeathWhileJoiningEndsTheJoinOfOthers) {
   EXPECT_EQ(ranks.exit_code(1), 0) << notes.text(1);
 }
 
-// Ranks of several nodes have two gathers. Rank 0 serves both; where each had a store of its own, nobody missed a rank that
-// was gone before the second one.
+// Ranks of several nodes have more gathers than one. Rank 0 serves all of them; where each had a store of its own, nobody missed
+// a rank that was gone before the next one.
 TEST(ForkedWorld, ADeathBetweenTwoGathersEndsTheSecond) {
   SLUICE_SKIP_FORK_UNDER_TSAN();
   for (const int victim : {0, 1, 2}) {
