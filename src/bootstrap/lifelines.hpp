@@ -13,8 +13,7 @@ namespace sluice::bootstrap {
 
 /// One TCP connection to each of some ranks of other nodes, over which nothing is said: when a process ends the
 /// system closes its end, and the other is told at once, where silence would take its time. A line that
-/// ends is a hint and no proof: what lies between may end it, too. (A forked child that outlives
-/// its parent keeps the parent's lines.)
+/// ends is a hint and no proof: what lies between may end it, too.
 class Lifelines {
  public:
   /// A rank with which this one wants a line, as it does with this one.

@@ -79,8 +79,8 @@ class Exchange {
     return all_done;
   }
 
-  /// An unfinished peer whose process has ended. Its socket need not tell: a forked child of the
-  /// peer may keep it open.
+  /// An unfinished peer whose process has ended. Its socket need not tell: a child of the peer that was not made by fork()
+  /// may keep it open.
   int ended_peer() const {
     for (std::size_t i = 0; i < watched_.size(); ++i) {
       if (entries_[i].revents != 0 && watched_[i].is_process) return watched_[i].peer;
@@ -202,12 +202,6 @@ void Mesh::close_sending(Status reason) {
   broken_ = std::move(reason);
   for (const Peer& peer : peers_) {
     if (peer.socket.open()) ::shutdown(peer.socket.number(), SHUT_WR);
-  }
-}
-
-void Mesh::shut_down() noexcept {
-  for (const Peer& peer : peers_) {
-    if (peer.socket.open()) ::shutdown(peer.socket.number(), SHUT_RDWR);
   }
 }
 

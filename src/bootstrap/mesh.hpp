@@ -57,8 +57,6 @@ class Mesh {
 
   /// Peers read the end of this rank's data after all that it has sent. No exchange follows.
   void close_sending(Status reason);
-  /// Ends all connections, also those that a forked child of this process still has open.
-  void shut_down() noexcept;
 
  private:
   Status gone_status(int peer) const;

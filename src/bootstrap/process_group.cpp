@@ -79,11 +79,6 @@ Result<std::unique_ptr<Group>> ProcessGroup::create(int rank, int size, const Ga
   return std::unique_ptr<Group>(std::move(group));
 }
 
-ProcessGroup::~ProcessGroup() {
-  monitor_.reset();
-  if (!process_.forked()) mesh_.shut_down();
-}
-
 Status ProcessGroup::check_process() const {
   return check_joined(process_, rank());
 }

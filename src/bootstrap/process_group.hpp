@@ -27,7 +27,7 @@ class ProcessGroup final : public Group {
                                                base::Deadline deadline,
                                                const Result<HostIdentity>& host = this_host(),
                                                const StorePlace& store = {});
-  ~ProcessGroup() override;
+  ~ProcessGroup() override = default;
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
 

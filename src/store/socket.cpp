@@ -81,8 +81,9 @@ Result<std::vector<SocketAddress>> resolve(const Address& address, bool to_liste
 }
 
 Descriptor new_socket(const SocketAddress& address) {
-  return Descriptor(
-      ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return Descriptor::of_this_process([&] {
+    return ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  });
 }
 
 // Requests and replies are small and alternate: waiting to fill a segment only costs time.
@@ -245,7 +246,8 @@ Result<Descriptor> connect_to(const Address& address, Deadline deadline) {
 }
 
 Descriptor accept_from(const Descriptor& listener) {
-  Descriptor socket(::accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  Descriptor socket = Descriptor::of_this_process(
+      [&] { return ::accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
   if (socket.open()) {
     send_at_once(socket);  // Refused by unix sockets, which do not need it.
   } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {

@@ -14,7 +14,7 @@
 #include "sluice/status.hpp"
 #include "store/address.hpp"
 
-/// Sockets with deadlines. Every socket made here is non-blocking and closed on exec.
+/// Sockets with deadlines. Every socket made here is non-blocking, closed on exec, and nothing in a forked child.
 namespace sluice::store {
 
 /// poll() until something is ready or the deadline has passed: the number of ready entries, 0 for

@@ -60,10 +60,6 @@ Result<std::unique_ptr<SocketStore>> SocketStore::connect(const Address& address
   }
 }
 
-SocketStore::~SocketStore() {
-  if (socket_.open()) ::shutdown(socket_.number(), SHUT_RDWR);
-}
-
 void SocketStore::say_goodbye(base::Deadline deadline) {
   const std::lock_guard lock(mutex_);
   if (!broken_.ok()) return;

@@ -20,8 +20,7 @@ class SocketStore final : public Store {
   static Result<std::unique_ptr<SocketStore>> connect(const Address& address, const Hello& hello,
                                                       base::Deadline deadline);
 
-  /// The connection ends, whoever else has a descriptor of it: a forked child.
-  ~SocketStore() override;
+  ~SocketStore() override = default;
   SocketStore(const SocketStore&) = delete;
   SocketStore& operator=(const SocketStore&) = delete;
 

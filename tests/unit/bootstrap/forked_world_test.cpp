@@ -4,6 +4,7 @@
 // numbers name the step that was not.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include <atomic>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include "base/deadline.hpp"
 #include "bootstrap/group.hpp"
 #include "bootstrap/host_identity.hpp"
+#include "bootstrap/process_group.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/store_gather.hpp"
 #include "memory/mapping.hpp"
@@ -44,7 +46,9 @@ class Notes {
         mapping_(memory::Mapping::of_file(*file_, 4096)) {}
   char* text(int rank) { return reinterpret_cast<char*>(mapping_->base()) + 1024 + rank * 512; }
   void write(int rank, const std::string& words) { std::strncpy(text(rank), words.c_str(), 511); }
-  std::atomic<int>& counter() { return *reinterpret_cast<std::atomic<int>*>(mapping_->base()); }
+  std::atomic<int>& counter(int which = 0) {
+    return reinterpret_cast<std::atomic<int>*>(mapping_->base())[which];
+  }
   void await(int count) {
     while (counter().load() < count) std::this_thread::sleep_for(milliseconds(1));
   }
@@ -163,7 +167,17 @@ TEST(ForkedWorld, AStoppedRankIsADeadline) {
   }
 }
 
-TEST(ForkedWorld, ADeathShowsEvenIfAGrandchildKeepsTheSocketsOpen) {
+/// A child of its own for a rank, which outlives it.
+pid_t fork_idle_child(bool by_the_library) {
+  const pid_t child =
+      by_the_library ? ::fork() : static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+  if (child != 0) return child;
+  ::alarm(60);
+  for (;;) ::pause();
+}
+
+// A child that fork() does not know of keeps the sockets open.
+TEST(ForkedWorld, ADeathShowsEvenIfAChildThatWasClonedKeepsTheSocketsOpen) {
   SLUICE_SKIP_FORK_UNDER_TSAN();
   const auto own = bootstrap::watch_process(::getpid());
   if (!own.ok() || !own.value().open()) GTEST_SKIP() << "this kernel cannot watch processes";
@@ -173,12 +187,7 @@ TEST(ForkedWorld, ADeathShowsEvenIfAGrandchildKeepsTheSocketsOpen) {
     auto world = World::join(rank, 2, rendezvous, kPatient);
     if (!world.ok()) return 1;
     if (rank == 1) {
-      const pid_t grandchild = ::fork();
-      if (grandchild == 0) {
-        ::alarm(30);
-        for (;;) ::pause();
-      }
-      notes.counter().store(static_cast<int>(grandchild));
+      notes.counter().store(fork_idle_child(false));
       for (;;) ::pause();
     }
     const Status status = gather_status(*world, Deadline::never());
@@ -188,6 +197,56 @@ TEST(ForkedWorld, ADeathShowsEvenIfAGrandchildKeepsTheSocketsOpen) {
   ranks.signal(1, SIGKILL);
   EXPECT_EQ(ranks.exit_code(0), 0);
   ::kill(notes.counter().load(), SIGKILL);
+}
+
+// Ranks 0 and 2 of one node, rank 1 of another. Rank 0 serves the store.
+TEST(ForkedWorld, ADeathShowsOnSeveralNodesEvenIfAForkedChildLives) {
+  SLUICE_SKIP_FORK_UNDER_TSAN();
+  for (const int victim : {0, 1, 2}) {
+    const auto address = store::parse_address(new_rendezvous());
+    Notes notes;
+    ForkedRanks ranks(3, [&](int rank) {
+      bootstrap::HostIdentity host = *bootstrap::this_host();
+      if (rank == 1) host.node += "/1";
+      bootstrap::Rendezvous meeting(*address, rank, 3, Deadline::after(seconds(60)));
+      auto group = bootstrap::ProcessGroup::create(
+          rank, 3, [&](std::string_view blob) { return meeting.gather(blob); },
+          Deadline::after(seconds(60)), host, {"localhost", nullptr});
+      meeting.end(group.ok());
+      if (!group.ok()) return 1;
+      if (!(*group)->all_gather("", Deadline::after(seconds(60))).ok()) return 2;
+      if (rank == victim) {
+        notes.counter().store(fork_idle_child(true));
+        for (;;) ::pause();
+      }
+      const Status status = (*group)->all_gather("", Deadline::never()).status();
+      notes.write(rank, status.to_string());
+      if (status.code() != StatusCode::unavailable) return 3;
+      // Whoever serves it, or is served by it, hears of its end, too.
+      const auto patience = Deadline::after(seconds(60));
+      while (!(*group)->nodes().together(rank, victim) && !(*group)->hung_up(victim)) {
+        if (patience.expired()) return 4;
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+      // Who has failed ends, which the others would take for the death that they are to see.
+      notes.counter(1).fetch_add(1);
+      while (notes.counter(1).load() < 2) std::this_thread::sleep_for(milliseconds(1));
+      return 0;
+    });
+    notes.await(1);
+    ranks.signal(victim, SIGKILL);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      EXPECT_EQ(ranks.exit_code(rank), 0)
+          << "rank " << rank << " without rank " << victim << ": " << notes.text(rank);
+      if (victim != 0) {
+        EXPECT_NE(std::string(notes.text(rank)).find("rank " + std::to_string(victim)),
+                  std::string::npos)
+            << notes.text(rank);
+      }
+    }
+    ::kill(notes.counter().load(), SIGKILL);
+  }
 }
 
 TEST(ForkedWorld, AForkedChildOfARankDisturbsNobody) {
