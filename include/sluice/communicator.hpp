@@ -28,7 +28,8 @@ struct Shape {
   int max_tokens = 0;  ///< M, the most tokens that one rank gives to one call.
 };
 
-/// Equal on all ranks; creation compares them and fails everywhere with both values otherwise.
+/// Equal on all ranks, but for device_index, block_limit, registered_bytes and the deadlines; creation compares the others
+/// and fails everywhere with both values if they differ.
 struct CommunicatorOptions {
   Mode mode = Mode::automatic;           ///< automatic: latency if max_tokens <= 512.
   Layout layout = Layout::expert_major;  ///< Default of dispatch calls.
@@ -56,11 +57,12 @@ struct CommunicatorOptions {
   /// Expert to rank, E entries; empty: contiguous, the first E mod R ranks own one expert more.
   /// Local experts of a rank are its experts in ascending order.
   std::vector<std::int32_t> expert_to_rank;
-  /// Size of this communicator's registered memory per rank (see allocate). Taken when
-  /// touched; cuda: at creation, and in latency mode not at all, since allocate needs none there.
+  /// Size of this communicator's registered memory per rank (see allocate). Taken by
+  /// allocate; cuda: at creation, and in latency mode not at all, since allocate needs none there.
   std::size_t registered_bytes = 0;
-  /// Limit of one operation's waits, and of the first operation's. Negative: none. A peer that is
-  /// itself seen to wait for another gets the same time again, at most R - 1 times.
+  /// Limit of each wait of one operation, of which there are a few one after the other (for what is to be overwritten, for
+  /// counts, for rows); and of each of creation's and the first operation's. Negative: none. A peer that is itself seen to
+  /// wait for another gets the same time again, at most R - 1 times.
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);
   std::chrono::nanoseconds first_deadline = std::chrono::seconds(300);
 };
@@ -81,9 +83,11 @@ struct DispatchOptions {
   /// [T, G] or, for ue8m0, i32 [T, ceil(G / 4)], G = ceil(H / group); any strides. Rows and scales
   /// then travel as they are, but for NaN (see docs/number-formats.md).
   ConstTensorView scales;
-  std::int64_t expert_alignment = 1;  ///< expert_major: segments start at multiples of it.
+  std::int64_t expert_alignment =
+      1;  ///< expert_major: segments start at multiples of it, 1 to 65536.
   /// Rows that are stored: in all (rank_major, expert_major) or per expert (expert_slab:
-  /// slab_rows). 0: the worst case, R * M per expert in expert_slab.
+  /// slab_rows). 0: the worst case, R * M per expert in expert_slab; but in dispatch (not its halves), where a tensor of
+  /// three dimensions is given for the rows, the slab_rows of that, which all ranks then give alike.
   std::int64_t capacity = 0;
   std::optional<std::chrono::nanoseconds> deadline;
   void* stream = nullptr;  ///< cuda: the cudaStream_t of the call, or of its send half.
@@ -91,10 +95,10 @@ struct DispatchOptions {
 
 /// Where a dispatch's receive half puts things. What is not given comes from the library.
 struct DispatchOutputs {
-  /// [N, H], or [L, slab_rows, H]; N at least the number of rows (or the capacity). Innermost
-  /// stride 1, others any. dtype of the codec.
+  /// [N, H], or [L, slab_rows, H]; N at least the number of rows (or the capacity); cuda: at least the capacity, or the
+  /// worst case, since the host does not know the number. Innermost stride 1, others any. dtype of the codec.
   TensorView rows;
-  /// fp8: f32 or, for ue8m0, i32 [N, G] or [L, slab_rows, G]; any strides.
+  /// fp8: f32 [N, G] or [L, slab_rows, G]; for ue8m0, i32 [N, ceil(G / 4)] or [L, slab_rows, ceil(G / 4)]; any strides.
   TensorView scales;
   /// Called when the number of rows is known, for what of the above is not given.
   RowAllocator allocator;
@@ -119,8 +123,13 @@ struct DispatchOutputs {
 /// What dispatch returns. Rows that the library owns are valid until release(), which is also what
 /// the destructor does; a communicator reuses their memory after that.
 struct Received {
-  /// Not ok: a refusal (handle is valid all the same, and marked refused), or `mismatch`: a peer
-  /// made another call; its part was dropped, the rest is as it should be.
+  /// Also ok if peers were lost: the report says who is missing. Not ok:
+  /// - a refusal (invalid_argument, out_of_memory): peers complete without this rank's part; a new handle is valid all the
+  ///   same and marked refused, that of a cached dispatch stays as it was. cuda: what only the GPU can see, as whose a
+  ///   handle is, becomes one without being said here; the peers' reports name this rank.
+  /// - `mismatch`: a peer made another call; its part was dropped, the rest is as it should be.
+  /// - failed_precondition: halves out of order, or too many of them. There is no handle, and peers are not told.
+  /// - what ended the communicator's calls, if it has (see Communicator).
   Status status;
   Handle handle;
   Report report;  ///< cuda: empty, since nothing has happened yet; see DispatchOutputs::report.
@@ -135,7 +144,8 @@ struct Received {
 };
 
 /// Waits until the dispatch with this Received::epoch has written DispatchOutputs::row_counts; not
-/// for its stream, nor for its rows. deadline_exceeded after `timeout` (negative: never). A replay of
+/// for its stream, nor for its rows. deadline_exceeded after `timeout` (negative: never); invalid_argument for another
+/// tensor, failed_precondition for epoch 0, which is no dispatch. A replay of
 /// a graph writes the number of the call that was captured, and another communicator's dispatches
 /// have the same numbers: set the first element to 0 before memory is used again in these ways.
 SLUICE_API Status await_row_counts(const TensorView& row_counts, std::uint64_t epoch,
@@ -166,11 +176,12 @@ struct CombineOptions {
 
 /// Arguments of a combine's receive half; local to this rank.
 struct CombineOutputs {
-  TensorView out;                               ///< [T, H] bf16, f16 or f32; innermost stride 1.
-  std::vector<ConstTensorView> shared_results;  ///< [T, H] each, added in order.
-  std::vector<ConstTensorView> biases;          ///< [T, H] each, up to two, added last.
-  TensorView surviving_weight;                  ///< f32 [T]: sum of the answered routes' weights.
-  TensorView weights_home;                      ///< f32 [T, K]: the peers' row_weights.
+  TensorView out;  ///< [T, H] bf16, f16 or f32; innermost stride 1.
+  std::vector<ConstTensorView>
+      shared_results;  ///< [T, H] each, bf16, f16 or f32, up to eight, added in order.
+  std::vector<ConstTensorView> biases;  ///< Likewise, up to two, added last.
+  TensorView surviving_weight;          ///< f32 [T]: sum of the answered routes' weights.
+  TensorView weights_home;              ///< f32 [T, K]: the peers' row_weights.
   /// Where routes were lost, scale by (weight of all routes) / (weight of the answered ones).
   bool renormalize = true;
   Report* report = nullptr;  ///< As DispatchOutputs::report.
@@ -178,6 +189,7 @@ struct CombineOutputs {
 };
 
 struct CombineResult {
+  /// As Received::status. Routes that were lost do not make it not ok; the report counts them.
   Status status;
   Report report;  ///< cuda: empty; see CombineOutputs::report.
   explicit operator bool() const noexcept { return status.ok(); }
@@ -190,7 +202,7 @@ struct SizeEntry {
 };
 
 /// Counters of one rank since creation. cuda: what kernels have counted by now, without waiting for
-/// them; waits of less than some 50 us do not count.
+/// them; waits of less than some 15 us (dispatch) or 30 us (combine) do not count.
 struct Statistics {
   std::vector<std::int64_t> rows_per_expert_step;   ///< [L], last dispatch.
   std::vector<std::int64_t> rows_per_expert_total;  ///< [L].
@@ -216,19 +228,26 @@ struct Statistics {
 /// Moves tokens to their experts and back, for one shape, over the ranks of one world.
 ///
 /// Every rank makes the same calls in the same order; each is an operation of its own. Calls on one
-/// communicator come from one thread at a time; different communicators are independent. No call
-/// blocks for longer than its deadline. The data path never allocates once the buffers that it
+/// communicator come from one thread at a time; different communicators are independent. Every wait of a
+/// call ends (CommunicatorOptions::deadline); across nodes a wait for this rank's own memory to be read lasts for up to
+/// four patiences of the network (SLUICE_NETWORK_PATIENCE_MS) whatever the deadline. cuda: calls do not block; kernels wait. The data path never allocates once the buffers that it
 /// hands out have been released and reused; where it does before, and there is no memory, the call is
 /// out_of_memory. If its Status says that the communicator can make no more calls, all later ones give it
 /// too, and nothing is left but to destroy it.
 class SLUICE_API Communicator {
  public:
-  /// Collective over the world. The world may be destroyed before the communicator.
+  /// Collective over the world: on all ranks or on none. The world may be destroyed before the
+  /// communicator. invalid_argument: shape or options; mismatch: ranks' differ; unimplemented: more than this build, or
+  /// this engine, can (several nodes without libfabric; cuda: more than 16 ranks, or 512 tokens in latency mode);
+  /// unavailable: a GPU, a provider or a peer is not there; out_of_memory; deadline_exceeded; io_error: the system refuses,
+  /// as a thread.
   static Result<Communicator> create(World& world, const Shape& shape,
                                      const CommunicatorOptions& options = {});
 
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
+  /// Local. cuda: waits for its kernels. On several nodes a thread serves peers that are not done yet in the background, for
+  /// up to ten seconds (or a patience, if that is longer), and the usual end of the process waits for that.
   ~Communicator();
 
   int rank() const noexcept;
@@ -244,10 +263,12 @@ class SLUICE_API Communicator {
   /// Sends every token of x [T, H] (bf16, f16, f32, or e4m3 with options.scales) to the ranks of its
   /// experts and receives the rows of this rank's experts. topk_ids: i32 or i64 [T, K], -1 skips;
   /// duplicates are legal. topk_weights: f32 [T, K], or not given (then 1). x may be overwritten when
-  /// it returns.
+  /// it returns; cuda: by what is queued on that stream afterwards.
   Received dispatch(ConstTensorView x, ConstTensorView topk_ids, ConstTensorView topk_weights = {},
                     const DispatchOptions& options = {}, const DispatchOutputs& outputs = {});
-  /// Sends x along the routes of an earlier dispatch (or plan); no routing travels.
+  /// Sends x along the routes of an earlier dispatch (or plan); no routing travels. No mask, and no other layout than the
+  /// handle's. Alignment and capacity are the handle's, and options that say others are not heeded; cuda: the options have to
+  /// say layout, alignment and capacity again, since the host does not read the handle.
   Received dispatch(ConstTensorView x, const Handle& cached, const DispatchOptions& options = {},
                     const DispatchOutputs& outputs = {});
   /// The routing only: exact counts and offsets, no rows. The handle is for dispatch(x, handle)
@@ -270,7 +291,8 @@ class SLUICE_API Communicator {
   Received receive_dispatch(const DispatchTicket& ticket, const DispatchOutputs& outputs = {});
 
   /// Sums the experts' results y (rows as dispatch laid them out, bf16, f16 or f32) at home.
-  /// y may be overwritten when it returns, but not by this call: `out` does not overlap it.
+  /// y may be overwritten when it returns (cuda: by what is queued on that stream afterwards), but not by this call: `out`
+  /// does not overlap it. `outputs.out` is not heeded. Reduce::single is refused for rows of rank_major.
   CombineResult combine(ConstTensorView y, const Handle& handle, TensorView out,
                         const CombineOptions& options = {}, const CombineOutputs& outputs = {});
   /// The halves of combine. y and the handle must stay unchanged until the receive half returned.
@@ -281,9 +303,9 @@ class SLUICE_API Communicator {
   /// Registered memory: peers can read it, so inputs in it need not be staged (see y_memory; a row
   /// that is yet to be encoded or converted always is; of one that is encoded already the CPU engine
   /// needs the scales right behind the row). 64-byte aligned, in huge pages where the system allows
-  /// them; local call. Freed with the communicator at the latest.
+  /// them; local call. Freed with the communicator at the latest. out_of_memory: beyond registered_bytes, or the machine's.
   Result<void*> allocate(std::size_t bytes);
-  /// cuda: kernels that use the memory must have ended.
+  /// invalid_argument for what allocate did not give. cuda: kernels that use the memory must have ended.
   Status deallocate(void* memory);
 
   /// Empty if there is no memory for it.
@@ -292,15 +314,17 @@ class SLUICE_API Communicator {
   /// Records phases of the following operations; write_profile writes them as a Perfetto-readable
   /// JSON file. cuda: of every warp, by the GPU's clock, and of the latest operations only (of halves
   /// apart, the receive half); those that were captured before are not recorded. Wait for the stream
-  /// before write_profile.
+  /// before write_profile. What it has no memory for, or comes after `events_max`, is not recorded. io_error if the
+  /// file cannot be written.
   void start_profile(std::size_t events_max = 1 << 20);
   Status write_profile(const std::string& path) const;
 
-  /// The memory account of one rank for a shape: what create allocates, page rounding included.
+  /// The memory account of one rank for a shape, page rounding included: invalid_argument and unimplemented as create. The
+  /// entry "window" is the sum of those before it, rounded up; "handle" is one handle, which create does not take.
   static Result<std::vector<SizeEntry>> sizes(const Shape& shape, int ranks,
                                               const CommunicatorOptions& options = {});
   /// The same of several nodes: the first node_sizes[0] ranks are one, and so on. Of the rank that takes most, with the
-  /// settings that the network has unless the environment says otherwise. Endpoints take more, as their provider does.
+  /// network's default settings, whatever the environment says. Endpoints take more, as their provider does.
   static Result<std::vector<SizeEntry>> sizes(const Shape& shape,
                                               const std::vector<int>& node_sizes,
                                               const CommunicatorOptions& options = {});

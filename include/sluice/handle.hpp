@@ -83,10 +83,11 @@ class SLUICE_API Handle {
       -2;  ///< The token's row for this expert is at a lower k.
   static constexpr std::int32_t kRowOverflow = -3;  ///< Numbered beyond the capacity: not stored.
 
-  /// Fills `out`, i32 [rows, 3], with (source rank, token, k) of every row; (-1, -1, -1) for
-  /// padding, unused and lost rows. k is the lowest route of the token on that row.
+  /// Fills `out`, i32 [rows, 3] in host memory wherever the handle lies, with (source rank, token, k) of every row;
+  /// (-1, -1, -1) for padding, unused and lost rows. k is the lowest route of the token on that row. invalid_argument: no
+  /// handle, or another tensor.
   Status row_sources(TensorView out) const;
-  /// Fills `out`, i64 [L, R, 2], with the (first row, count) of every source rank within every
+  /// Fills `out`, i64 [L, R, 2], likewise in host memory, with the (first row, count) of every source rank within every
   /// local expert (expert layouts).
   Status source_segments(TensorView out) const;
   /// Report of the dispatch that filled this handle.

@@ -3,7 +3,8 @@
 
 #include <cstdint>
 
-/// The largest shapes that Sluice accepts. Every one is checked when a communicator is created, so
+/// The largest shapes that Sluice accepts; the CUDA engine accepts less (16 ranks, and 512 tokens in latency mode). All are
+/// checked when ranks join or a communicator is created (biases and shared results in each combine), so
 /// that fixed-size arrays and 32-bit counters inside the library cannot overflow.
 namespace sluice {
 

@@ -22,7 +22,7 @@ namespace sluice {
 /// every rank makes them in the same order.
 class SLUICE_API MoeLayer {
  public:
-  /// Collective over the world. The world may be destroyed before the layer.
+  /// Collective over the world. The world may be destroyed before the layer. Fails as Communicator::create.
   static Result<MoeLayer> create(World& world, const Shape& shape,
                                  const CommunicatorOptions& options = {});
 
@@ -31,8 +31,8 @@ class SLUICE_API MoeLayer {
   ~MoeLayer();
 
   /// Sends x [T, H] (bf16, f16 or f32) to the ranks of its experts, topk_ids i32 or i64 [T, K],
-  /// topk_weights f32 [T, K] (not given: 1). Blocks, at most for the deadline. What it returns
-  /// belongs to the layer and is valid until the next dispatch or finalize; its rows also until
+  /// topk_weights f32 [T, K] (not given: 1). Blocks as Communicator::dispatch does. What it returns
+  /// belongs to the layer and is valid until the next dispatch or finalize; its rows only until
   /// release_rows. On a refusal `status` is not ok, peers complete, and combine is still to be
   /// called. After finalize: failed_precondition, and peers are not told.
   const Received& dispatch(ConstTensorView x, ConstTensorView topk_ids,
@@ -41,7 +41,7 @@ class SLUICE_API MoeLayer {
 
   /// Sums the experts' results y (rows as the last dispatch laid them out) into out [T, H]. May be
   /// called again for the same dispatch. Before the first dispatch it is a refusal: peers complete.
-  /// Blocks, at most for the deadline. After finalize: failed_precondition.
+  /// Blocks as Communicator::combine does. After finalize: failed_precondition.
   CombineResult combine(ConstTensorView y, TensorView out, const CombineOptions& options = {},
                         const CombineOutputs& outputs = {});
 

@@ -41,8 +41,9 @@ struct Report {
   std::int64_t wait_ns = 0;        ///< Time this rank waited for peers.
   RankSet missing;                 ///< Peers that were not heard of: dead, or past the deadline.
   RankSet refused;                 ///< Peers that refused their call: they took part with nothing.
-  RankSet
-      mismatched;  ///< Peers whose mode, codec, layout or counts differ; their part was dropped.
+  /// Peers that made another call, as their cells say (mode, codec, layout, alignment, capacity, handle, counts); their part
+  /// was dropped.
+  RankSet mismatched;
 };
 
 }  // namespace sluice

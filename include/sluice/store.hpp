@@ -17,8 +17,8 @@ namespace sluice {
 ///
 /// *Keys* are printable ASCII without spaces that begin with "sluice/": less than 100 bytes, and 30 more
 /// for each split that a world was made by. *Values* are any bytes, zeros among them: some hundred from the
-/// library itself, and on several nodes what the program gives to World::all_gather, of any length; a
-/// store that cannot hold one refuses it.
+/// library itself, and on several nodes what the program gives to World::all_gather, cut into values of at most
+/// 1 MiB; a store that cannot hold one refuses it.
 ///
 /// *Consistency.* All calls of all ranks on one key take place in one order, which no rank sees
 /// otherwise: what was set is found by every call that begins afterwards. Between keys no order is asked
@@ -35,8 +35,9 @@ namespace sluice {
 /// all their threads at once.
 ///
 /// *Errors.* Whatever Status a call returns, but get()'s deadline_exceeded, ends the World's call with
-/// that Status, and an exception ends it with `internal`; only World::leave goes on
-/// without it. Destructors of Worlds call nothing.
+/// that Status, and an exception ends it with `internal`; in a collective call it ends all later ones, too, and those of
+/// other ranks. Only what tidies up (erases keys after ranks have joined or split) and World::leave go on without
+/// it. Destructors of Worlds call nothing.
 class SLUICE_API Store {
  public:
   /// What compare_and_set() found.

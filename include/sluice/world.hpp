@@ -19,7 +19,8 @@ class Group;
 }
 
 struct WorldOptions {
-  /// Limit of every wait while ranks join, split and create communicators. Negative: no limit.
+  /// Limit of every wait while ranks join, and of the world's collective calls; of Communicator::create that of the first
+  /// gather (the others': CommunicatorOptions::first_deadline). Negative: no limit.
   std::chrono::nanoseconds deadline = std::chrono::seconds(300);
 };
 
@@ -37,10 +38,12 @@ class SLUICE_API World {
   using AllGather = std::function<Result<std::vector<std::string>>(std::string_view blob)>;
 
   /// Joins from a launcher's environment: SLUICE_RANK/SLUICE_SIZE/SLUICE_RENDEZVOUS, torchrun,
-  /// mpirun (Open MPI), srun, in this order.
+  /// mpirun (Open MPI), srun, in this order. All ways to join give, on all ranks: invalid_argument (rank, size, rendezvous, a
+  /// variable), mismatch (ranks say different sizes, or their builds differ), unavailable (a rank ended or gave up),
+  /// deadline_exceeded, io_error, out_of_memory.
   static Result<World> from_environment(const WorldOptions& options = {});
-  /// Joins `size` ranks at a rendezvous: "tcp:host:port" (rank 0 serves it) or "unix:name" (an
-  /// abstract socket of one host; nothing stays behind in the file system).
+  /// Joins `size` ranks at a rendezvous, which rank 0 serves: "tcp:host:port", the port 1 to 65535, or "unix:name", at most
+  /// 100 bytes (an abstract socket of one host; nothing stays behind in the file system).
   static Result<World> join(int rank, int size, std::string_view rendezvous,
                             const WorldOptions& options = {});
   /// Joins with a caller's store, through which ranks of several nodes also make their collective calls
@@ -74,15 +77,18 @@ class SLUICE_API World {
   int rank() const noexcept;
   int size() const noexcept;
 
-  /// Collective. One blob of every rank, in rank order.
+  /// Collective. One blob of every rank, in rank order; each of at most 256 MiB (longer: invalid_argument on all ranks, and
+  /// the world goes on). unavailable: a rank has ended; deadline_exceeded; failed_precondition: after leave, or in a forked
+  /// child. When one has failed, later collective calls of the world do, too.
   Result<std::vector<std::string>> all_gather(std::string_view blob);
-  /// Collective. Returns when every rank has called it.
+  /// Collective. Returns when every rank has called it. Fails as all_gather.
   Status barrier();
   /// Collective. Ranks of one color form a new world, ordered by (key, rank). A negative color
   /// takes part and gets failed_precondition.
   Result<World> split(int color, int key);
   /// Announces that this rank makes no more calls, so that peers do not take its end for a crash.
-  /// Waits at most `deadline` for peers to have seen it.
+  /// Waits at most `deadline` for peers of its node to have seen it; rank 0 of several nodes for up to 5 s more, while the
+  /// others still need the store that it serves. deadline_exceeded: it has left all the same, and not all of them have seen it.
   Status leave(std::chrono::nanoseconds deadline);
 
   /// For the library itself, and its tests.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "api/guarded.hpp"
 #include "memory/copy_from.hpp"
 #include "window/handle_layout.hpp"
 
@@ -176,84 +177,90 @@ ConstTensorView Handle::route_rows() const noexcept {
 }
 
 Status Handle::row_sources(TensorView out) const {
-  if (device_ != Device::cpu) {
-    std::vector<std::byte> copy;
-    return on_host(*this, copy).row_sources(out);
-  }
-  if (!valid()) return {StatusCode::invalid_argument, "row_sources: the handle is not filled"};
-  const HandleHeader header = header_of(*this);
-  if (Status status = check_tensor("row_sources", out, DType::i32, {header.rows, 3});
-      !status.ok()) {
-    return status;
-  }
-  const auto put = [&out](std::int64_t row, std::int32_t rank, std::int32_t token, std::int32_t k) {
-    auto* to = static_cast<std::int32_t*>(out.data) + row * out.strides[0];
-    to[0] = rank;
-    to[out.strides[1]] = token;
-    to[2 * out.strides[1]] = k;
-  };
-  for (std::int64_t row = 0; row < out.shape[0]; ++row) put(row, -1, -1, -1);
-  const HandleLayout layout(header);
-  const auto* rows = array<std::int32_t>(data_, layout.route_rows);
-  for (std::int64_t record = 0; record < header.records; ++record) {
-    const std::int32_t rank = array<std::int32_t>(data_, layout.record_rank)[record];
-    const std::int32_t token = array<std::int32_t>(data_, layout.record_token)[record];
-    if (rank < 0) continue;
-    // Descending, so that the lowest route of a row stays.
-    for (std::int32_t k = header.top_k - 1; k >= 0; --k) {
-      const std::int32_t row = rows[record * header.top_k + k];
-      if (row >= 0) put(row, rank, token, k);
+  return api::guarded([&]() -> Status {
+    if (device_ != Device::cpu) {
+      std::vector<std::byte> copy;
+      return on_host(*this, copy).row_sources(out);
     }
-  }
-  return {};
+    if (!valid()) return {StatusCode::invalid_argument, "row_sources: the handle is not filled"};
+    const HandleHeader header = header_of(*this);
+    if (Status status = check_tensor("row_sources", out, DType::i32, {header.rows, 3});
+        !status.ok()) {
+      return status;
+    }
+    const auto put = [&out](std::int64_t row, std::int32_t rank, std::int32_t token,
+                            std::int32_t k) {
+      auto* to = static_cast<std::int32_t*>(out.data) + row * out.strides[0];
+      to[0] = rank;
+      to[out.strides[1]] = token;
+      to[2 * out.strides[1]] = k;
+    };
+    for (std::int64_t row = 0; row < out.shape[0]; ++row) put(row, -1, -1, -1);
+    const HandleLayout layout(header);
+    const auto* rows = array<std::int32_t>(data_, layout.route_rows);
+    for (std::int64_t record = 0; record < header.records; ++record) {
+      const std::int32_t rank = array<std::int32_t>(data_, layout.record_rank)[record];
+      const std::int32_t token = array<std::int32_t>(data_, layout.record_token)[record];
+      if (rank < 0) continue;
+      // Descending, so that the lowest route of a row stays.
+      for (std::int32_t k = header.top_k - 1; k >= 0; --k) {
+        const std::int32_t row = rows[record * header.top_k + k];
+        if (row >= 0) put(row, rank, token, k);
+      }
+    }
+    return {};
+  });
 }
 
 Status Handle::source_segments(TensorView out) const {
-  if (device_ != Device::cpu) {
-    std::vector<std::byte> copy;
-    return on_host(*this, copy).source_segments(out);
-  }
-  if (!valid()) return {StatusCode::invalid_argument, "source_segments: the handle is not filled"};
-  const HandleHeader header = header_of(*this);
-  if (layout() == Layout::rank_major) {
-    return {
-        StatusCode::invalid_argument,
-        "source_segments: the layout is rank_major, expected an expert layout (source_offsets has "
-        "the segments of rank_major)"};
-  }
-  if (Status status =
-          check_tensor("source_segments", out, DType::i64, {header.local_experts, header.ranks, 2});
-      !status.ok()) {
-    return status;
-  }
-  const HandleLayout layout(header);
-  const auto* ids = array<std::int32_t>(data_, layout.local_ids);
-  const auto* sources = array<std::int64_t>(data_, layout.source_offsets);
-  const auto* offsets = array<std::int64_t>(data_, layout.offsets);
-  const auto entry = [&out](std::int64_t expert, std::int64_t rank, int which) -> std::int64_t& {
-    return static_cast<std::int64_t*>(
-        out.data)[expert * out.strides[0] + rank * out.strides[1] + which * out.strides[2]];
-  };
-  for (std::int64_t expert = 0; expert < header.local_experts; ++expert) {
-    for (std::int64_t rank = 0; rank < header.ranks; ++rank) entry(expert, rank, 1) = 0;
-  }
-  for (std::int64_t rank = 0; rank < header.ranks; ++rank) {
-    for (std::int64_t record = sources[rank]; record < sources[rank + 1]; ++record) {
-      const std::int32_t* record_ids = ids + record * header.top_k;
-      for (int k = 0; k < header.top_k; ++k) {
-        const bool first = std::find(record_ids, record_ids + k, record_ids[k]) == record_ids + k;
-        if (record_ids[k] >= 0 && first) ++entry(record_ids[k], rank, 1);
+  return api::guarded([&]() -> Status {
+    if (device_ != Device::cpu) {
+      std::vector<std::byte> copy;
+      return on_host(*this, copy).source_segments(out);
+    }
+    if (!valid())
+      return {StatusCode::invalid_argument, "source_segments: the handle is not filled"};
+    const HandleHeader header = header_of(*this);
+    if (layout() == Layout::rank_major) {
+      return {StatusCode::invalid_argument,
+              "source_segments: the layout is rank_major, expected an expert layout "
+              "(source_offsets has "
+              "the segments of rank_major)"};
+    }
+    if (Status status = check_tensor("source_segments", out, DType::i64,
+                                     {header.local_experts, header.ranks, 2});
+        !status.ok()) {
+      return status;
+    }
+    const HandleLayout layout(header);
+    const auto* ids = array<std::int32_t>(data_, layout.local_ids);
+    const auto* sources = array<std::int64_t>(data_, layout.source_offsets);
+    const auto* offsets = array<std::int64_t>(data_, layout.offsets);
+    const auto entry = [&out](std::int64_t expert, std::int64_t rank, int which) -> std::int64_t& {
+      return static_cast<std::int64_t*>(
+          out.data)[expert * out.strides[0] + rank * out.strides[1] + which * out.strides[2]];
+    };
+    for (std::int64_t expert = 0; expert < header.local_experts; ++expert) {
+      for (std::int64_t rank = 0; rank < header.ranks; ++rank) entry(expert, rank, 1) = 0;
+    }
+    for (std::int64_t rank = 0; rank < header.ranks; ++rank) {
+      for (std::int64_t record = sources[rank]; record < sources[rank + 1]; ++record) {
+        const std::int32_t* record_ids = ids + record * header.top_k;
+        for (int k = 0; k < header.top_k; ++k) {
+          const bool first = std::find(record_ids, record_ids + k, record_ids[k]) == record_ids + k;
+          if (record_ids[k] >= 0 && first) ++entry(record_ids[k], rank, 1);
+        }
       }
     }
-  }
-  for (std::int64_t expert = 0; expert < header.local_experts; ++expert) {
-    std::int64_t row = offsets[expert];
-    for (std::int64_t rank = 0; rank < header.ranks; ++rank) {
-      entry(expert, rank, 0) = row;
-      row += entry(expert, rank, 1);
+    for (std::int64_t expert = 0; expert < header.local_experts; ++expert) {
+      std::int64_t row = offsets[expert];
+      for (std::int64_t rank = 0; rank < header.ranks; ++rank) {
+        entry(expert, rank, 0) = row;
+        row += entry(expert, rank, 1);
+      }
     }
-  }
-  return {};
+    return {};
+  });
 }
 
 }  // namespace sluice

@@ -3,12 +3,16 @@
 
 #include <utility>
 
+#include "api/guarded.hpp"
+
 namespace sluice {
 namespace {
 
-Status finalized_status() {
-  return Status(StatusCode::failed_precondition,
-                "the MoeLayer has been finalized; expected a live one");
+Status finalized_status() noexcept {
+  return api::guarded([] {
+    return Status(StatusCode::failed_precondition,
+                  "the MoeLayer has been finalized; expected a live one");
+  });
 }
 
 }  // namespace
