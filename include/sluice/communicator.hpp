@@ -246,7 +246,8 @@ class SLUICE_API Communicator {
 
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
-  /// Local. cuda: waits for its kernels. On several nodes a thread serves peers that are not done yet in the background, for
+  /// Local (but if the World is destroyed already, it may take as long as ~World). cuda: waits for its kernels. On several
+  /// nodes a thread serves peers that are not done yet in the background, for
   /// up to ten seconds (or a patience, if that is longer), and the usual end of the process waits for that.
   ~Communicator();
 

@@ -50,10 +50,8 @@ class SLUICE_API World {
   /// (but not dispatch and combine) for as long as the world lasts. The same store is for one world at a
   /// time: for the next one when all ranks have joined, and on several nodes left; for none that comes
   /// after a join that failed, or a rank that ended without leave() (another prefix before the keys makes
-  /// another store of it). The World, and those split from it, own a share of it until they are
-  /// destroyed; so do their communicators, for as long as they serve their peers when they are closed: for
-  /// up to ten seconds, and it may be a thread of theirs that gives it back. On one node it is until this
-  /// returns. `failed_precondition` if this rank's keys are there
+  /// another store of it). The World, those split from it, and their communicators own a share of it until they are
+  /// destroyed; on one node it is given back when this returns. `failed_precondition` if this rank's keys are there
   /// already, `mismatch` if other ranks have said another size.
   static Result<World> join(int rank, int size, std::shared_ptr<Store> store,
                             const WorldOptions& options = {});

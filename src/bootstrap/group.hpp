@@ -10,9 +10,8 @@
 
 #include "base/deadline.hpp"
 #include "base/descriptor.hpp"
-#include "memory/control_page.hpp"
+#include "bootstrap/peers.hpp"
 #include "memory/shared_region.hpp"
-#include "routing/node_map.hpp"
 #include "sluice/status.hpp"
 
 namespace sluice::transport {
@@ -28,13 +27,12 @@ namespace sluice::bootstrap {
 /// Two implementations: threads of one process, and processes joined by a mesh of sockets. All
 /// collective calls come in the same order on every rank; every one of them ends by its deadline,
 /// and a peer's death ends it early with `unavailable` and a message that names the peer.
-class Group {
+class Group : public Peers, public std::enable_shared_from_this<Group> {
  public:
-  virtual ~Group() = default;
+  /// The peers without the calls, of a group that is held by shared_ptr; they may outlive it. What the group
+  /// holds beside them, a caller's store above all, ends with the group.
+  virtual std::shared_ptr<Peers> peers() { return shared_from_this(); }
 
-  virtual int rank() const noexcept = 0;
-  virtual int size() const noexcept = 0;
-  virtual const routing::NodeMap& nodes() const noexcept = 0;
   /// By which ranks of several nodes reach each other; null on one node.
   virtual std::shared_ptr<transport::Network> network() const noexcept = 0;
 
@@ -60,25 +58,6 @@ class Group {
   /// came, all ranks get the same Status, which names the rank, and the world works on.
   virtual Result<std::vector<base::Descriptor>> exchange_files(const Result<base::Descriptor>& mine,
                                                                base::Deadline deadline) = 0;
-
-  /// The control page of `rank`, valid as long as the group. Of a rank of another node: a page that
-  /// says nothing.
-  virtual memory::ControlPage& control(int rank) noexcept = 0;
-
-  /// Ranks of this node: whether the peer's process is known to have ended without leave(). Becomes true by itself (a
-  /// monitor watches the peers) and rings this rank's doorbell when it does. A peer that destroyed
-  /// its group without leave() counts as dead; a thread cannot die in any other way.
-  virtual bool is_dead(int rank) const noexcept = 0;
-
-  /// Ranks of this node: whether the peer's process is known to have ended, which is more: no thread of
-  /// it runs any more. A peer that is_dead() may be a process that lives, and has destroyed its group.
-  /// Never true of a thread, nor where the system does not tell (process descriptors).
-  virtual bool has_ended(int rank) const noexcept = 0;
-
-  /// Ranks of other nodes that this one serves, or is served by: whether a connection with its process has
-  /// ended, and the rank had neither left nor destroyed its group. It may live all the same. Never true
-  /// of threads, nor where there is no such connection.
-  virtual bool hung_up(int rank) const noexcept = 0;
 
   /// Collective. Ranks of one color form a group ordered by (key, rank).
   virtual Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) = 0;

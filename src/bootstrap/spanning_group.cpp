@@ -59,20 +59,56 @@ std::string all_key(std::uint64_t gather) {
 
 }  // namespace
 
+/// The peers of both kinds.
+class SpanningGroup::Both final : public Peers {
+ public:
+  Both(int rank, routing::NodeMap nodes, std::shared_ptr<Peers> here, Lifelines lines)
+      : rank_(rank),
+        nodes_(std::move(nodes)),
+        here_(std::move(here)),
+        lines_(std::move(lines)),
+        elsewhere_(std::make_unique<memory::ControlPage>()) {}
+  ~Both() override {
+    if (!process_.forked()) say_goodbye();
+  }
+  Both(const Both&) = delete;
+  Both& operator=(const Both&) = delete;
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return nodes_.ranks(); }
+  const routing::NodeMap& nodes() const noexcept override { return nodes_; }
+  memory::ControlPage& control(int rank) noexcept override {
+    return nodes_.together(rank, rank_) ? here_->control(nodes_.place_of(rank)) : *elsewhere_;
+  }
+  bool is_dead(int rank) const noexcept override {
+    return nodes_.together(rank, rank_) && here_->is_dead(nodes_.place_of(rank));
+  }
+  bool has_ended(int rank) const noexcept override {
+    return nodes_.together(rank, rank_) && here_->has_ended(nodes_.place_of(rank));
+  }
+  bool hung_up(int rank) const noexcept override { return lines_.cut(rank); }
+  void say_goodbye() const noexcept { lines_.say_goodbye(); }
+
+ private:
+  const base::OwnProcess process_;
+  const int rank_;
+  const routing::NodeMap nodes_;
+  const std::shared_ptr<Peers> here_;
+  const Lifelines lines_;
+  const std::unique_ptr<memory::ControlPage> elsewhere_;
+};
+
 SpanningGroup::SpanningGroup(int rank, routing::NodeMap nodes)
-    : rank_(rank),
-      nodes_(std::move(nodes)),
-      elsewhere_(std::make_unique<memory::ControlPage>()),
-      everyone_(static_cast<std::size_t>(nodes_.ranks())) {
+    : rank_(rank), nodes_(std::move(nodes)), everyone_(static_cast<std::size_t>(nodes_.ranks())) {
   std::iota(everyone_.begin(), everyone_.end(), 0);
 }
 
 SpanningGroup::~SpanningGroup() {
-  if (!process_.forked()) {
-    lines_.say_goodbye();
-  } else if (store_ != nullptr) {
-    store_->disown();
-  }
+  if (process_.forked() && store_ != nullptr) store_->disown();
+}
+
+std::shared_ptr<Peers> SpanningGroup::peers() {
+  return peers_;
 }
 
 Result<std::unique_ptr<Group>> SpanningGroup::create(int rank,
@@ -138,7 +174,7 @@ Status SpanningGroup::tie_lines(const std::vector<std::string>& node_names, cons
                           : std::min(kLinesTied, std::chrono::nanoseconds(deadline.remaining_ns()));
   auto lines = Lifelines::tie(rank_, size(), peers, host, gather, longest);
   if (!lines.ok()) return lines.status();
-  lines_ = std::move(lines).value();
+  peers_ = std::make_shared<Both>(rank_, nodes_, node_->peers(), std::move(lines).value());
   return {};
 }
 
@@ -246,15 +282,16 @@ Result<std::vector<base::Descriptor>> SpanningGroup::exchange_files(
 }
 
 memory::ControlPage& SpanningGroup::control(int rank) noexcept {
-  return nodes_.together(rank, rank_) ? node_->control(nodes_.place_of(rank)) : *elsewhere_;
+  return peers_->control(rank);
 }
-
 bool SpanningGroup::is_dead(int rank) const noexcept {
-  return nodes_.together(rank, rank_) && node_->is_dead(nodes_.place_of(rank));
+  return peers_->is_dead(rank);
 }
-
 bool SpanningGroup::has_ended(int rank) const noexcept {
-  return nodes_.together(rank, rank_) && node_->has_ended(nodes_.place_of(rank));
+  return peers_->has_ended(rank);
+}
+bool SpanningGroup::hung_up(int rank) const noexcept {
+  return peers_->hung_up(rank);
 }
 
 Result<std::unique_ptr<Group>> SpanningGroup::split(int color, int key, base::Deadline deadline) {
@@ -299,7 +336,7 @@ std::optional<int> SpanningGroup::find_lost() const {
 Status SpanningGroup::leave(base::Deadline deadline) {
   if (Status status = check_joined(process_, rank_); !status.ok()) return status;
   left_ = true;
-  lines_.say_goodbye();
+  peers_->say_goodbye();
   Status status = node_->leave(deadline);
   std::vector<std::string> last;
   for (const int rank : everyone_) last.push_back(key_of(all_key(gathers_ - 1), rank));

@@ -27,6 +27,7 @@ class SpanningGroup final : public Group {
   SpanningGroup(const SpanningGroup&) = delete;
   SpanningGroup& operator=(const SpanningGroup&) = delete;
 
+  std::shared_ptr<Peers> peers() override;
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return nodes_.ranks(); }
   const routing::NodeMap& nodes() const noexcept override { return nodes_; }
@@ -40,7 +41,7 @@ class SpanningGroup final : public Group {
   memory::ControlPage& control(int rank) noexcept override;
   bool is_dead(int rank) const noexcept override;
   bool has_ended(int rank) const noexcept override;
-  bool hung_up(int rank) const noexcept override { return lines_.cut(rank); }
+  bool hung_up(int rank) const noexcept override;
   Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) override;
   Status leave(base::Deadline deadline) override;
 
@@ -63,14 +64,15 @@ class SpanningGroup final : public Group {
   /// One of this node that has ended without leaving.
   std::optional<int> find_lost() const;
 
+  class Both;
+
   const base::OwnProcess process_;
   const int rank_;
   const routing::NodeMap nodes_;
   std::shared_ptr<transport::Network> network_;
   std::shared_ptr<WorldStore> store_;
-  std::unique_ptr<Group> node_;  // The ranks of this node.
-  Lifelines lines_;
-  std::unique_ptr<memory::ControlPage> elsewhere_;
+  std::shared_ptr<Group> node_;  // The ranks of this node.
+  std::shared_ptr<Both> peers_;  // Those, and the ranks of other nodes.
   std::vector<int> everyone_;
   std::uint64_t gathers_ = 0;
   std::vector<std::string> keys_;  // Of this rank, that others may still read.

@@ -12,7 +12,7 @@ namespace sluice::engine {
 /// Where the relay of an engine works.
 inline relay::Site relay_site(const EngineConfig& config, const window::WindowLayout& window,
                               std::shared_ptr<relay::Memory> memory,
-                              std::shared_ptr<bootstrap::Group> group) {
+                              std::shared_ptr<bootstrap::Peers> peers) {
   relay::Site site;
   site.rank = config.rank;
   site.top_k = config.shape.top_k;
@@ -21,7 +21,7 @@ inline relay::Site relay_site(const EngineConfig& config, const window::WindowLa
   site.map = config.map;
   site.window = window;
   site.memory = std::move(memory);
-  site.group = std::move(group);
+  site.peers = std::move(peers);
   return site;
 }
 

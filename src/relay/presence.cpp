@@ -57,7 +57,7 @@ bool Presence::tell(std::int64_t now_ns) {
 
 void Presence::tell_beat(std::int64_t now_ns) {
   const std::uint64_t beats =
-      site_.group->control(site_.rank).beats.load(std::memory_order_relaxed);
+      site_.peers->control(site_.rank).beats.load(std::memory_order_relaxed);
   const Sign sign = beats == beats_ ? Sign::alive : Sign::beat;
   beats_ = beats;
   for (int node = 0; node < site_.nodes.nodes(); ++node) {
@@ -215,7 +215,7 @@ bool Presence::reported_lost(int source) const noexcept {
 // patience nothing is made of it. What it has sent before has the time to arrive.
 bool Presence::hung_up(int source, std::int64_t now_ns) {
   std::int64_t& since_ns = hung_up_ns_[index(source)];
-  if (since_ns == 0 && site_.group->hung_up(source)) since_ns = now_ns;
+  if (since_ns == 0 && site_.peers->hung_up(source)) since_ns = now_ns;
   const std::int64_t heard_ns = heard_ns_[index(source)];
   if (since_ns <= 0 || heard_ns > now_ns) return false;  // It has not begun.
   if (now_ns - std::max(since_ns, heard_ns) >= patience_ns_ / kDeathsAreToldAfter) {
@@ -274,11 +274,11 @@ void Presence::watch_neighbours(std::int64_t now_ns, bool was_away) {
 // After a while: what it has sent before may still be on its way, and signs overtake it.
 void Presence::tell_death(int neighbour, std::int64_t now_ns) {
   Death& death = deaths_[index(neighbour)];
-  if (death.told == Sign::ended || !site_.group->is_dead(neighbour)) return;
+  if (death.told == Sign::ended || !site_.peers->is_dead(neighbour)) return;
   if (death.since_ns == 0) death.since_ns = now_ns;
   if (now_ns - death.since_ns < patience_ns_ / kDeathsAreToldAfter) return;
   // A process that has destroyed its world without leaving it may live, and serve others for a while.
-  const Sign sign = site_.group->has_ended(neighbour) ? Sign::ended : Sign::died;
+  const Sign sign = site_.peers->has_ended(neighbour) ? Sign::ended : Sign::died;
   if (death.told == sign) return;
   death.told = sign;
   sign_all(sign, site_.nodes.place_of(neighbour));

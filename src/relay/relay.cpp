@@ -63,7 +63,7 @@ struct Relay::Thread {
 
   /// Before connect(), so that all learn of a thread that cannot be had; it waits for begin().
   Status start();
-  Status connect(base::Deadline deadline, const Status& started);
+  Status connect(bootstrap::Group& group, base::Deadline deadline, const Status& started);
   void begin() noexcept { go(Go::run); }
   void run();
   void serve();
@@ -158,18 +158,19 @@ Status Relay::Thread::start() {
   return {};
 }
 
-Status Relay::Thread::connect(base::Deadline deadline, const Status& started) {
+Status Relay::Thread::connect(bootstrap::Group& group, base::Deadline deadline,
+                              const Status& started) {
   const int rank = site.rank;
   Result<std::string> mine = endpoint->introduction();
-  auto gathered = site.group->all_gather(mine.ok() ? *mine : "", deadline);
+  auto gathered = group.all_gather(mine.ok() ? *mine : "", deadline);
   if (!gathered.ok()) return gathered.status();
-  Status status = site.group->agree(started.ok() ? mine.status() : started, deadline);
+  Status status = group.agree(started.ok() ? mine.status() : started, deadline);
   if (!status.ok()) return status;
   for (int peer = 0; peer < site.nodes.ranks() && status.ok(); ++peer) {
     if (site.nodes.together(peer, rank)) continue;
     status = endpoint->connect(peer, (*gathered)[static_cast<std::size_t>(peer)]);
   }
-  return site.group->agree(status, deadline);
+  return group.agree(status, deadline);
 }
 
 void Relay::Thread::end() noexcept {
@@ -191,7 +192,7 @@ void Relay::Thread::run() {
   endpoint.reset();
   make_traffic = nullptr;  // With what it holds.
   site.memory.reset();
-  site.group.reset();
+  site.peers.reset();
   ended.store(true, std::memory_order_release);  // Pairs with the load in Lingering::add.
 }
 
@@ -254,8 +255,8 @@ void Relay::Thread::serve() {
   }
 }
 
-Result<std::unique_ptr<Relay>> Relay::start(Opening opening, Site site, MakeTraffic make_traffic,
-                                            base::Deadline deadline) {
+Result<std::unique_ptr<Relay>> Relay::start(bootstrap::Group& group, Opening opening, Site site,
+                                            MakeTraffic make_traffic, base::Deadline deadline) {
   site.layouts = std::move(opening.layouts);
   site.chunk_bytes = opening.chunk_bytes;
   std::list<std::unique_ptr<Thread>> one;
@@ -263,7 +264,7 @@ Result<std::unique_ptr<Relay>> Relay::start(Opening opening, Site site, MakeTraf
       std::make_unique<Thread>(std::move(opening), std::move(site), std::move(make_traffic)));
   Thread& thread = *one.front();
   const Status started = thread.start();
-  if (Status status = thread.connect(deadline, started); !status.ok()) return status;
+  if (Status status = thread.connect(group, deadline, started); !status.ok()) return status;
   std::unique_ptr<Relay> relay(new Relay(std::move(one)));
   thread.begin();
   return relay;

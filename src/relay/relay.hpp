@@ -22,8 +22,8 @@ namespace sluice::relay {
 class Relay {
  public:
   /// Collective.
-  static Result<std::unique_ptr<Relay>> start(Opening opening, Site site, MakeTraffic make_traffic,
-                                              base::Deadline deadline);
+  static Result<std::unique_ptr<Relay>> start(bootstrap::Group& group, Opening opening, Site site,
+                                              MakeTraffic make_traffic, base::Deadline deadline);
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;

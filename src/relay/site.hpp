@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "bootstrap/group.hpp"
+#include "bootstrap/peers.hpp"
 #include "memory/control_page.hpp"
 #include "memory/shared_region.hpp"
 #include "protocol/cell.hpp"
@@ -49,7 +49,7 @@ struct Site {
   std::vector<window::RelayLayout> layouts;  // [R]
   std::uint64_t chunk_bytes = 0;             // Of what lies together, put at once at most.
   std::shared_ptr<Memory> memory;
-  std::shared_ptr<bootstrap::Group> group;
+  std::shared_ptr<bootstrap::Peers> peers;
 
   int own_node() const noexcept { return nodes.node_of(rank); }
   /// The ranks of this node, this one among them.
@@ -74,7 +74,7 @@ struct Site {
     static_assert(sizeof(memory::Doorbell) == window::kLineBytes);
     return *at<memory::Doorbell>(neighbour, layout(neighbour).doorbell());
   }
-  void ring(int neighbour) const noexcept { group->control(neighbour).doorbell.ring(); }
+  void ring(int neighbour) const noexcept { peers->control(neighbour).doorbell.ring(); }
   void ring_all() const noexcept {
     for (const int neighbour : neighbours()) ring(neighbour);
   }
@@ -94,8 +94,8 @@ struct Site {
   /// Whether nothing more comes of a rank of this node.
   bool ended(int neighbour) const noexcept {
     // Pairs with the release store in Group::leave.
-    return group->is_dead(neighbour) ||
-           group->control(neighbour).state.load(std::memory_order_acquire) ==
+    return peers->is_dead(neighbour) ||
+           peers->control(neighbour).state.load(std::memory_order_acquire) ==
                static_cast<std::uint32_t>(memory::RankState::left) ||
            // Pairs with Site::give_up.
            protocol::HostAccess::load_acquire(*at<std::uint64_t>(rank, window.gone(neighbour))) !=

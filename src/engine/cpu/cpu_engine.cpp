@@ -190,9 +190,9 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
   if (config.nodes.several()) {
     const Status status = group->agree(network.add_memory(config.rank, *memory), deadline);
     if (!status.ok()) return status;
-    Result<std::unique_ptr<relay::Relay>> started =
-        relay::Relay::start(std::move(network), relay_site(config, layout, memory, group),
-                            relay::host_traffic, deadline);
+    Result<std::unique_ptr<relay::Relay>> started = relay::Relay::start(
+        *group, std::move(network), relay_site(config, layout, memory, group->peers()),
+        relay::host_traffic, deadline);
     if (!started) return started.status();
     relay = std::move(started).value();
   }

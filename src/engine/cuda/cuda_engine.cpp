@@ -473,7 +473,7 @@ Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
   std::unique_ptr<relay::Relay> relay;
   if (config.nodes.several()) {
     Result<std::unique_ptr<relay::Relay>> opened =
-        open_link(config, resources.value(), group, deadline);
+        open_link(config, resources.value(), *group, deadline);
     if (!opened) return opened.status();
     relay = std::move(opened).value();
   }

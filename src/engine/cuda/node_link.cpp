@@ -212,8 +212,7 @@ void warn_of_one_processor(int rank) {
 }  // namespace
 
 Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Resources& resources,
-                                                std::shared_ptr<bootstrap::Group> group,
-                                                base::Deadline deadline) {
+                                                bootstrap::Group& group, base::Deadline deadline) {
   warn_of_one_processor(config.rank);
   const window::PacketLayout layout(config.packets);
   const window::WindowLayout words(relay_words(config));
@@ -221,7 +220,7 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   auto port = std::make_shared<FerryPort>();
   std::shared_ptr<relay::Memory> memory;
   Result<relay::Opening> opening =
-      relay::open(*group, words, std::max(layout.staged_row_stride(), layout.combine_row_stride()),
+      relay::open(group, words, std::max(layout.staged_row_stride(), layout.combine_row_stride()),
                   message_bytes_max(config, layout), resources.pci_address, deadline);
   if (!opening) return opening.status();
 
@@ -238,13 +237,13 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   const DeviceGuard guard(resources.device);
   Status status = guard.status();
   if (status.ok()) status = take_host(config, *port);
-  if (status = group->agree(status, deadline); !status.ok()) return status;
+  if (status = group.agree(status, deadline); !status.ok()) return status;
   // A caller who leaves room for other kernels may have others that wait for ferries, too: of another communicator. Then launches
   // take no more than one at a time.
   if (config.options.block_limit > 0) resources.overlap = false;
 
   Result<memory::SharedRegion> region =
-      group->share(opening->layouts[own].bytes(), /*committed=*/true, deadline);
+      group.share(opening->layouts[own].bytes(), /*committed=*/true, deadline);
   if (!region) return region.status();
   // Other nodes reach the lanes, too; neighbours do not.
   std::vector<memory::SharedRegion::Part> lanes(static_cast<std::size_t>(config.ranks));
@@ -254,10 +253,11 @@ Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Reso
   status = take_rows(config, *memory, *opening, *port);
   if (status.ok()) status = fill_port(config, resources, *port);
   if (status.ok()) status = fill_geometry(config, *port, opening->patience, resources);
-  if (status = group->agree(status, deadline); !status.ok()) return status;
+  if (status = group.agree(status, deadline); !status.ok()) return status;
 
   return relay::Relay::start(
-      std::move(opening).value(), relay_site(config, words, std::move(memory), std::move(group)),
+      group, std::move(opening).value(),
+      relay_site(config, words, std::move(memory), group.peers()),
       [port](const relay::Site& at, relay::Postings& postings) -> std::unique_ptr<relay::Traffic> {
         return std::make_unique<LaneTraffic>(at, postings, port);
       },

@@ -14,7 +14,6 @@ namespace sluice::engine::cuda {
 /// Collective, once windows are mapped: the memory through which lanes reach other nodes (FarLanes), and the progress thread.
 /// Completes `resources`' geometry. All ranks succeed, or all get the same Status.
 Result<std::unique_ptr<relay::Relay>> open_link(const EngineConfig& config, Resources& resources,
-                                                std::shared_ptr<bootstrap::Group> group,
-                                                base::Deadline deadline);
+                                                bootstrap::Group& group, base::Deadline deadline);
 
 }  // namespace sluice::engine::cuda
