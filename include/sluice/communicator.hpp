@@ -312,10 +312,10 @@ class SLUICE_API Communicator {
   /// Empty if there is no memory for it.
   Statistics statistics() const;
 
-  /// Records phases of the following operations; write_profile writes them as a Perfetto-readable
-  /// JSON file. cuda: of every warp, by the GPU's clock, and of the latest operations only (of halves
-  /// apart, the receive half); those that were captured before are not recorded. Wait for the stream
-  /// before write_profile. What it has no memory for, or comes after `events_max`, is not recorded. io_error if the
+  /// Records phases of the following operations, in the place of what was recorded before; 0 events: no longer. write_profile
+  /// writes them as a Perfetto-readable JSON file. cuda: of every warp, by the GPU's clock, and of the latest operations only (of halves
+  /// apart, the receive half); those that were captured before are not recorded. The memory (some 16 MB on an H200, by default) is not
+  /// given back while the communicator lives, since graphs may use it. Wait for the stream before write_profile. What it has no memory for, or comes after `events_max`, is not recorded. io_error if the
   /// file cannot be written.
   void start_profile(std::size_t events_max = 1 << 20);
   Status write_profile(const std::string& path) const;

@@ -17,13 +17,6 @@ constexpr std::uint64_t kTurnChunks = 4;
 constexpr std::uint64_t kUnsentBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kUnsentChunks = 2;
 
-template <typename Entry>
-void forget_posted(std::vector<Entry>& queue, std::size_t& posted) noexcept {
-  if (posted < queue.size()) return;
-  queue.clear();  // Its memory stays: after the first operations nothing is allocated.
-  posted = 0;
-}
-
 }  // namespace
 
 Postings::Postings(transport::Endpoint& endpoint, const Site& site)
@@ -44,7 +37,7 @@ Postings::Postings(transport::Endpoint& endpoint, const Site& site)
 void Postings::sign(int peer, window::Sign sign, int place, std::uint32_t number) {
   if (to(peer).closed) return;
   const int slot = site_.layout(peer).sign_slot(site_.rank, sign, place);
-  to(peer).signs.push_back(transport::Signal::numbered(slot, number).encode());
+  to(peer).signs.push(transport::Signal::numbered(slot, number).encode());
 }
 
 void Postings::begin(int peer, int slot, Account account, transport::Region to_region) {
@@ -66,7 +59,7 @@ void Postings::add(transport::Region from, std::uint64_t from_offset, std::uint6
     chunk.to_offset = to_offset + done;
     chunk.bytes = static_cast<std::uint32_t>(std::min(bytes - done, site_.chunk_bytes));
     chunk.context = account_ << kBytesBits | chunk.bytes;
-    to(peer_).chunks.push_back(chunk);
+    to(peer_).chunks.push(chunk);
   }
 }
 
@@ -86,7 +79,7 @@ void Postings::add_rows(transport::Region from, std::uint64_t from_offset,
 void Postings::end() {
   To& queue = to(peer_);
   if (queue.closed) {
-    queue.chunks.resize(first_);
+    queue.chunks.truncate(first_);
     return;
   }
   ++queue.messages;
@@ -117,23 +110,22 @@ void Postings::post_signs(int peer, To& queue) {
   chunk.from = kWindowRegion;
   chunk.to = kWindowRegion;
   chunk.context = kNoAccount;
-  while (queue.signed_ < queue.signs.size()) {
-    chunk.immediate = queue.signs[queue.signed_];
+  while (!queue.signs.empty()) {
+    chunk.immediate = queue.signs.front();
     const transport::Posted posted = endpoint_.put(chunk);
     if (posted == transport::Posted::busy) break;
     if (posted == transport::Posted::gone) return close(peer);
-    ++queue.signed_;
+    queue.signs.pop();
   }
-  forget_posted(queue.signs, queue.signed_);
 }
 
 bool Postings::post_chunks(int peer, To& queue) {
-  const std::size_t before = queue.posted;
+  bool any = false;
   std::uint64_t turn = 0;
-  while (queue.posted < queue.chunks.size() && turn < kTurnChunks * site_.chunk_bytes &&
+  while (!queue.chunks.empty() && turn < kTurnChunks * site_.chunk_bytes &&
          queue.unsent < unsent_max_) {
-    transport::Chunk& chunk = queue.chunks[queue.posted];
-    chunk.more = queue.posted + 1 < queue.chunks.size();
+    transport::Chunk& chunk = queue.chunks.front();
+    chunk.more = queue.chunks.size() > 1;
     if (account_of(chunk.context) != newest_) note_first(account_of(chunk.context));
     const transport::Posted posted = endpoint_.put(chunk);
     if (posted == transport::Posted::busy) break;
@@ -143,16 +135,15 @@ bool Postings::post_chunks(int peer, To& queue) {
     }
     turn += chunk.bytes;
     queue.unsent += chunk.bytes;
-    ++queue.posted;
+    queue.chunks.pop();
+    any = true;
   }
-  const bool any = queue.posted != before;
   if (any) {
     // Pairs with the load in Relay::read.
     protocol::HostAccess::store_release(
         *site_.at<std::uint64_t>(site_.rank, site_.own().bytes_put(peer)),
         endpoint_.bytes_put(peer));
   }
-  forget_posted(queue.chunks, queue.posted);
   return any;
 }
 
@@ -177,13 +168,12 @@ void Postings::close(int peer) noexcept {
   To& queue = to(peer);
   if (queue.closed) return;
   queue.closed = true;
-  for (std::size_t i = queue.posted; i < queue.chunks.size(); ++i) {
+  for (std::size_t i = 0; i < queue.chunks.size(); ++i) {
     --queue.outstanding[account_of(queue.chunks[i].context)];
     --outstanding_[account_of(queue.chunks[i].context)];
   }
   queue.signs.clear();
   queue.chunks.clear();
-  queue.signed_ = queue.posted = 0;
 }
 
 void Postings::settle(int peer) noexcept {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/fifo.hpp"
 #include "relay/site.hpp"
 #include "transport/transport.hpp"
 
@@ -65,10 +66,8 @@ class Postings {
 
  private:
   struct To {
-    std::vector<std::uint32_t> signs;  // immediates
-    std::size_t signed_ = 0;
-    std::vector<transport::Chunk> chunks;
-    std::size_t posted = 0;
+    base::Fifo<std::uint32_t> signs;  // immediates
+    base::Fifo<transport::Chunk> chunks;
     std::uint64_t unsent = 0;  // Bytes that were posted, and are not out of this rank's memory.
     std::uint64_t messages = 0;
     std::vector<std::uint8_t> uses;          // of the peer's slots for this rank

@@ -22,11 +22,13 @@ struct Actor {
 /// The phases of one rank, in order, while recording is on. Bounded: when full, it stops recording.
 class Timeline {
  public:
+  /// Anew; 0: no longer.
   void start(std::size_t events_max) {
-    events_.clear();
+    on_ = false;
+    events_ = std::vector<Event>();  // Its memory, too, which is the bound.
     events_.reserve(events_max);
     dropped_ = 0;
-    on_ = true;
+    on_ = events_max > 0;
   }
   bool on() const noexcept { return on_; }
   void add(Phase phase, const char* operation, std::uint64_t epoch, std::int64_t begin_ns,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <span>
 
 #include "trace/timeline.hpp"
@@ -52,11 +53,13 @@ std::size_t Profile::words() const noexcept {
 
 Recording Profile::start(memory::DevicePool& pool, std::size_t events_max, int blocks) {
   recording_ = {};
+  if (events_max == 0) return recording_;
   recording_.blocks = std::clamp(blocks, 1, kBlocksMax);
   const std::size_t usual =
       static_cast<std::size_t>(recording_.blocks) * kBlockWarps * kUsualEvents;
-  recording_.launches = static_cast<int>(
-      std::clamp<std::size_t>(events_max / (usual * protocol::kKinds), 1, kLaunchesMax));
+  // A power of two, since an epoch's place is a remainder of its lower bits.
+  recording_.launches = static_cast<int>(std::bit_floor(
+      std::clamp<std::size_t>(events_max / (usual * protocol::kKinds), 1, kLaunchesMax)));
   const std::size_t bytes = words() * sizeof(std::uint64_t);
   std::shared_ptr<void> memory = pool.take(bytes);
   if (memory == nullptr || !pool.write(memory.get(), nullptr, bytes).ok()) return recording_;

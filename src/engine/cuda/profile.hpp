@@ -15,7 +15,7 @@ namespace sluice::engine::cuda {
 /// What kernels have recorded of themselves.
 class Profile {
  public:
-  /// Room for the latest operations, about `events_max` events of launches with `blocks` blocks.
+  /// Room for the latest operations, about `events_max` events of launches with `blocks` blocks; 0: none are recorded.
   Recording start(memory::DevicePool& pool, std::size_t events_max, int blocks);
   /// What the operations that have ended left. Others may be missing, or there in part.
   Status write(memory::DevicePool& pool, const std::string& path, int rank) const;

@@ -61,12 +61,15 @@ Result<std::shared_ptr<void>> take_pinned() {
 }
 
 Result<std::shared_ptr<void>> take_pinned(std::size_t bytes) {
-  const std::size_t whole = pinned_bytes(bytes);
+  std::size_t whole = pinned_bytes(bytes);
   Free& free = free_pieces();
   std::byte* piece = nullptr;
   {
     const std::lock_guard<std::mutex> lock(free.mutex);
-    if (const auto found = free.large.find(whole); found != free.large.end()) {
+    // A larger one, too, if no more than half of it lies idle.
+    const auto found = free.large.lower_bound(whole);
+    if (found != free.large.end() && found->first <= 2 * whole) {
+      whole = found->first;
       piece = found->second;
       free.large.erase(found);
     }

@@ -2,6 +2,11 @@
 //
 // Every bad argument of create, sizes, allocate and deallocate.
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
 
 #include "calls.hpp"
 
@@ -166,6 +171,30 @@ TEST(CreationArguments, ProfilePath) {
   EXPECT_FALSE(written.ok());
   EXPECT_NE(written.message().find("/no/such/folder/profile.json"), std::string::npos)
       << written.message();
+}
+
+TEST(CreationArguments, ProfileOfNoEventsIsTheEndOfIt) {
+  Fixture fixture;
+  const std::string path = ::testing::TempDir() + "sluice-profile-" + std::to_string(::getpid());
+  const auto events = [&] {
+    EXPECT_TRUE(fixture.communicator().write_profile(path).ok());
+    std::ifstream file(path);
+    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    int found = 0;
+    for (std::size_t at = 0; (at = text.find("\"epoch\"", at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  fixture.communicator().start_profile(1000);
+  EXPECT_EQ(fixture.good_round(), "");
+  const int first = events();
+  EXPECT_GT(first, 0);
+  fixture.communicator().start_profile(2);  // Fewer than before.
+  EXPECT_EQ(fixture.good_round(), "");
+  EXPECT_EQ(events(), 2);
+  fixture.communicator().start_profile(0);
+  EXPECT_EQ(fixture.good_round(), "");
+  EXPECT_EQ(events(), 0);
+  EXPECT_EQ(std::remove(path.c_str()), 0);
 }
 
 }  // namespace

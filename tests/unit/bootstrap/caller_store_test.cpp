@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "bootstrap/store_join.hpp"
 #include "ranks.hpp"
+#include "sluice/communicator.hpp"
 #include "sluice/world.hpp"
 #include "store/in_process_store.hpp"
 #include "support/caller_stores.hpp"
@@ -127,6 +129,34 @@ TEST(CallersStore, ThreadsOfSeveralNodesLiveWithIt) {
     }
     EXPECT_EQ(store.use_count(), 1);
   }
+}
+
+// Not by a thread that still serves peers: rank 1's communicator, which is open, keeps rank 0's relay.
+TEST(CallersStore, IsGivenBackWithTheLastOfWorldAndCommunicator) {
+  const auto map = std::make_shared<MapStore>();
+  std::atomic<bool> seen{false};
+  for_each_rank(2, [&](int rank) {
+    const std::shared_ptr<Store> store(map.get(), [](Store*) {});  // With a count of its own.
+    auto world = join_on_nodes(store, rank, 2, 1);
+    ASSERT_TRUE(world.ok()) << world.status().to_string();
+    auto joined = std::make_unique<World>(std::move(*world));
+    auto communicator =
+        std::make_unique<Result<Communicator>>(Communicator::create(*joined, {2, 1, 32, 4}));
+    EXPECT_TRUE(communicator->ok()) << communicator->status().to_string();
+    EXPECT_TRUE(joined->leave(seconds(60)).ok());
+    if (rank == 0) {
+      joined.reset();
+      EXPECT_GT(store.use_count(), 1);
+      communicator.reset();
+      EXPECT_EQ(store.use_count(), 1);
+      seen.store(true);
+      return;
+    }
+    while (!seen.load()) std::this_thread::sleep_for(milliseconds(1));
+    communicator.reset();
+    joined.reset();
+    EXPECT_EQ(store.use_count(), 1);
+  });
 }
 
 // The library's own stores are of the same class.
