@@ -314,14 +314,16 @@ class SLUICE_API Communicator {
 
   /// Records phases of the following operations, in the place of what was recorded before; 0 events: no longer. write_profile
   /// writes them as a Perfetto-readable JSON file. cuda: of every warp, by the GPU's clock, and of the latest operations only (of halves
-  /// apart, the receive half); those that were captured before are not recorded. The memory (some 16 MB on an H200, by default) is not
-  /// given back while the communicator lives, since graphs may use it. Wait for the stream before write_profile. What it has no memory for, or comes after `events_max`, is not recorded. io_error if the
-  /// file cannot be written.
+  /// apart, the receive half); those that were captured before are not recorded. The memory (some 9 MB on an H200, by
+  /// default) is not given back while the communicator lives, since graphs may use it. Wait for the stream before
+  /// write_profile. Beyond `events_max` nothing is recorded (cuda: the latest is). write_profile: io_error if the file cannot
+  /// be written, out_of_memory if there was none for the events.
   void start_profile(std::size_t events_max = 1 << 20);
   Status write_profile(const std::string& path) const;
 
-  /// The memory account of one rank for a shape, page rounding included: invalid_argument and unimplemented as create. The
-  /// entry "window" is the sum of those before it, rounded up; "handle" is one handle, which create does not take.
+  /// The memory account of one rank for a shape, page rounding included: invalid_argument as create, and unimplemented for
+  /// what cuda cannot. On the CPU engine "window" is the sum of the entries before it, rounded up; "handle" is one handle,
+  /// which create does not take.
   static Result<std::vector<SizeEntry>> sizes(const Shape& shape, int ranks,
                                               const CommunicatorOptions& options = {});
   /// The same of several nodes: the first node_sizes[0] ranks are one, and so on. Of the rank that takes most, with the

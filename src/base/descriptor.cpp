@@ -18,66 +18,80 @@ namespace {
 
 /// Which descriptors are this process's own. Guarded by the mutex, which fork() takes, too: so no child finds one that was
 /// made and is not noted, nor one noted that has been closed and may be somebody else's by now.
-struct OwnDescriptors {
-  std::mutex mutex;
-  std::vector<bool> noted;
-  // Takes their places in a child: an eventfd that nobody reads or writes.
-  const Descriptor nothing{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-
-  OwnDescriptors() {
-    ::pthread_atfork([] { all().mutex.lock(); }, [] { all().mutex.unlock(); },
-                     [] {
-                       all().end_in_child();
-                       all().mutex.unlock();
-                     });
-  }
-
+class OwnDescriptors {
+ public:
   // Never destroyed: descriptors are closed, and processes forked, until the very end.
-  static OwnDescriptors& all() {
+  static OwnDescriptors& all() noexcept {
     static auto* const own = new OwnDescriptors;
     return *own;
   }
 
+  void lock() noexcept { mutex_.lock(); }
+  void unlock() noexcept { mutex_.unlock(); }
+
+  // The following while it is locked.
+
+  /// False: for want of memory or descriptors children get it.
+  bool note(int number) noexcept {
+    const auto index = static_cast<std::size_t>(number);
+    if (!nothing_.open()) nothing_ = Descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    bool noted = handled_ && nothing_.open();
+    try {
+      if (noted && index >= noted_.size()) noted_.resize(index + 1);
+    } catch (const std::bad_alloc&) {
+      noted = false;
+    }
+    if (noted) noted_[index] = true;
+    return noted;
+  }
+  void close(int number) noexcept {
+    noted_[static_cast<std::size_t>(number)] = false;
+    ::close(number);
+  }
+
+ private:
+  OwnDescriptors() noexcept
+      : handled_(::pthread_atfork([] { all().lock(); }, [] { all().unlock(); },
+                                  [] {
+                                    all().end_in_child();
+                                    all().unlock();
+                                  }) == 0) {}
+
   // Their numbers stay taken: their owners, of which the child has a copy, close them some time.
   void end_in_child() const noexcept {
-    for (std::size_t number = 0; number < noted.size(); ++number) {
-      if (noted[number]) ::dup3(nothing.number(), static_cast<int>(number), O_CLOEXEC);
+    for (std::size_t number = 0; number < noted_.size(); ++number) {
+      if (noted_[number]) ::dup3(nothing_.number(), static_cast<int>(number), O_CLOEXEC);
     }
   }
+
+  const bool handled_;
+  std::mutex mutex_;
+  std::vector<bool> noted_;
+  // Takes their places in a child: an eventfd that nobody reads or writes.
+  Descriptor nothing_;
 };
+
+// Before anything forks beside the first use.
+[[maybe_unused]] const OwnDescriptors& at_start = OwnDescriptors::all();
 
 }  // namespace
 
-NoFork::NoFork() {
-  OwnDescriptors::all().mutex.lock();
+NoFork::NoFork() noexcept {
+  OwnDescriptors::all().lock();
 }
 
 NoFork::~NoFork() {
-  OwnDescriptors::all().mutex.unlock();
+  OwnDescriptors::all().unlock();
 }
 
-bool NoFork::keep(int number) noexcept {
-  OwnDescriptors& own = OwnDescriptors::all();
-  if (!own.nothing.open()) return false;
-  const auto index = static_cast<std::size_t>(number);
-  try {
-    if (index >= own.noted.size()) own.noted.resize(index + 1);
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-  own.noted[index] = true;
-  return true;
-}
-
-void NoFork::close(int number) noexcept {
-  OwnDescriptors::all().noted[static_cast<std::size_t>(number)] = false;
-  ::close(number);
-}
+Descriptor::Descriptor(const NoFork& /*meanwhile*/, int number) noexcept
+    : number_(number), private_(number >= 0 && OwnDescriptors::all().note(number)) {}
 
 void Descriptor::reset() noexcept {
   if (number_ < 0) return;
   if (std::exchange(private_, false)) {
-    NoFork().close(std::exchange(number_, -1));
+    const NoFork meanwhile;
+    OwnDescriptors::all().close(std::exchange(number_, -1));
   } else {
     ::close(std::exchange(number_, -1));
   }
@@ -85,7 +99,8 @@ void Descriptor::reset() noexcept {
 
 Result<Descriptor> duplicate(const Descriptor& original) {
   if (!original.open()) return Descriptor();
-  Descriptor copy(::fcntl(original.number(), F_DUPFD_CLOEXEC, 0));
+  const auto made = [&] { return ::fcntl(original.number(), F_DUPFD_CLOEXEC, 0); };
+  Descriptor copy = original.is_private() ? Descriptor::of_this_process(made) : Descriptor(made());
   if (!copy.open()) return system_status(errno, "cannot duplicate a descriptor");
   return copy;
 }

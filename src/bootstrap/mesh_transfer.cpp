@@ -39,13 +39,17 @@ void attach(msghdr& message, ControlBuffer& control, int file) {
 
 // Takes the descriptor out of a received message. Others than one were never sent by a peer: the
 // buffer has room for one only, and the kernel closes what does not fit.
-void detach(msghdr& message, base::Descriptor& file) {
+void detach(const base::NoFork& meanwhile, msghdr& message, base::Descriptor& file) {
   for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
        head = CMSG_NXTHDR(&message, head)) {
     if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
     int number = -1;
     std::memcpy(&number, CMSG_DATA(head), sizeof(int));
-    file = base::Descriptor(number);
+    if (file.open()) {
+      ::close(number);
+    } else {
+      file = base::Descriptor(meanwhile, number);
+    }
   }
 }
 
@@ -92,11 +96,15 @@ Progress Receiving::receive_header(int socket) {
     ControlBuffer control{};
     message.msg_control = control.bytes.data();
     message.msg_controllen = control.bytes.size();
-    const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    ssize_t got = 0;
+    {
+      const base::NoFork meanwhile;
+      got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+      if (got > 0) detach(meanwhile, message, message_.file);
+    }
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return after_error(errno);
     if (got == 0) return Progress::gone;
-    detach(message, message_.file);
     header_bytes_ += static_cast<std::size_t>(got);
   }
   return Progress::done;

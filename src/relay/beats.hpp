@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/mutants.hpp"
+#include "base/near_wrap.hpp"
 #include "transport/message.hpp"
 
 namespace sluice::relay {
@@ -69,7 +70,7 @@ class Beats {
   std::int64_t begin_ns_;  // When the other rank began, or by when it has to.
   bool begun_ = false;     // An echo has come.
   std::deque<Beat> open_;  // From the oldest one without an echo on.
-  std::uint32_t next_ = 0;
+  std::uint32_t next_ = base::kNearWrap;
   std::int64_t sent_ns_ = 0;  // The newest one.
   std::int64_t lease_ns_ = 0;
 };

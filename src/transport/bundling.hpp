@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/near_wrap.hpp"
 #include "transport/transport.hpp"
 
 namespace sluice::transport {
@@ -97,10 +98,10 @@ class BundlingEndpoint final : public Endpoint {
     // The bundle that is being filled, in its place.
     std::size_t filled = 0;  // Bytes; 0: none is.
     std::uint32_t entries = 0;
-    std::int64_t since_ns = 0;     // Its first entry.
-    bool only_immediates = false;  // All of them.
-    std::uint32_t put = 0;         // Bundles, and how many the peer has emptied.
-    std::uint32_t emptied_there = 0;
+    std::int64_t since_ns = 0;            // Its first entry.
+    bool only_immediates = false;         // All of them.
+    std::uint32_t put = base::kNearWrap;  // Bundles, and how many the peer has emptied.
+    std::uint32_t emptied_there = base::kNearWrap;
     std::array<bool, kBundles> unsent{};  // Places here that the endpoint below may read.
     std::vector<Piece> held;              // What goes along with the bundle that is being filled,
     std::vector<std::uint64_t> held_contexts;
@@ -108,9 +109,9 @@ class BundlingEndpoint final : public Endpoint {
     std::array<std::vector<std::uint64_t>, kBundles>
         along;  // and contexts of what went along with those before.
     // Of the peer's bundles: how many were emptied here, which after them, and what it was told.
-    std::uint32_t emptied = 0;
+    std::uint32_t emptied = base::kNearWrap;
     std::array<bool, kBundles> emptied_early{};
-    std::uint32_t told = 0;
+    std::uint32_t told = base::kNearWrap;
     std::uint64_t owed = 0;  // Chunks of bundles that the caller has yet to take.
     std::uint64_t bytes = 0;
     bool gone = false;

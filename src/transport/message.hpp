@@ -5,6 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/near_wrap.hpp"
+
 namespace sluice::transport {
 
 /// What an immediate says:
@@ -63,7 +65,8 @@ class Arrivals {
 
  private:
   struct Slot {
-    std::uint32_t use = 0;   // awaited
+    std::uint32_t use =
+        base::kNearWrap;     // awaited; its lower bits travel, and those are 0 at first
     std::uint32_t seen = 0;  // chunks of it
   };
   Slot& at(int slot) noexcept { return slots_[static_cast<std::size_t>(slot)]; }

@@ -38,11 +38,17 @@ inline constexpr int kUnitElements = 512;
 /// Weights in one packet beside its tag.
 inline constexpr int kPacketWeights = 3;
 
-/// The tag of an epoch. Never that of memory that nobody has written (all ones, or zero before the
-/// first epoch). A tag comes again after 2^31 operations, but then in another bank, since their
-/// number is odd (unless there is one): a packet would have to lie unread for 2^31 * B operations to look fresh.
+#if SLUICE_CUDA_SIMULATED
+inline constexpr std::uint64_t kFirstTag = 0x3FFF'FFF0;  // So that tests see tags come again.
+#else
+inline constexpr std::uint64_t kFirstTag = 0;
+#endif
+
+/// The tag of an epoch. Never that of memory that nobody has written: all ones in windows, zero in a host's memory for other
+/// nodes. A tag comes again after 2^30 operations, but then in another bank, since their
+/// number is odd (unless there is one): a packet would have to lie unread for 2^30 * B operations to look fresh.
 SLUICE_INLINE constexpr std::uint32_t tag_of(std::uint64_t epoch) {
-  return static_cast<std::uint32_t>(epoch & 0x7FFFFFFFU);
+  return static_cast<std::uint32_t>((epoch + kFirstTag) & 0x3FFF'FFFF) | 0x4000'0000;
 }
 
 /// In the last word of a dispatch's cell, beside the tokens of the call, in throughput mode: rows, or their scales, are being

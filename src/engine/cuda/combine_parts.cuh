@@ -418,7 +418,8 @@ __device__ __forceinline__ Given ask_giver(const Combine& c, int giver, int toke
   // Pairs with carry() of kSummed.
   const std::uint64_t summed =
       load_acquire(reinterpret_cast<const std::uint64_t*>(from + g.layout.summed(c.bank)));
-  given.none = window::tag_of(summed) == c.tag;
+  // Not where nobody has written.
+  given.none = summed != ~std::uint64_t{0} && window::tag_of(summed) == c.tag;
   if (given.none) given.answer = load_packet(at);  // What came before that.
   if (given.none) return given;
   // Or that its own call is another, and it adds up nothing.

@@ -20,7 +20,7 @@ std::shared_ptr<void> DeviceBuffers::take(std::size_t bytes) {
   if (best != nullptr) return best->memory;
 
   // Those that are too small are kept, since kernels may still use them. Where calls grow, each buffer is half as large again as
-  // the one before, so that all of them together are three times the largest.
+  // the largest that is free: otherwise a little more each time would add up without end.
   for (const std::size_t size : {std::max(bytes, too_small + too_small / 2), bytes}) {
     std::shared_ptr<void> memory = pool_->take(size);
     if (memory == nullptr) continue;

@@ -173,11 +173,17 @@ OwnedAllocation create_ipc(int device, std::size_t bytes) {
   const std::string whose =
       std::to_string(bytes) + " bytes of memory of GPU " + std::to_string(device);
   int ends[2] = {-1, -1};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    return base::system_status(errno, "cannot share " + whose);
+  base::Descriptor owners_end;
+  base::Descriptor end;
+  {
+    // A child of any process that has an end would keep this memory taken.
+    const base::NoFork meanwhile;
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0) {
+      owners_end = base::Descriptor(meanwhile, ends[0]);
+      end = base::Descriptor(meanwhile, ends[1]);
+    }
   }
-  base::Descriptor owners_end(ends[0]);
-  base::Descriptor end(ends[1]);
+  if (!end.open()) return base::system_status(errno, "cannot share " + whose);
   const Result<std::byte*> memory = take(device, bytes, whose);
   if (!memory) return memory.status();
   std::byte* const base = memory.value();

@@ -135,21 +135,25 @@ TEST(CallersStore, ThreadsOfSeveralNodesLiveWithIt) {
 TEST(CallersStore, IsGivenBackWithTheLastOfWorldAndCommunicator) {
   const auto map = std::make_shared<MapStore>();
   std::atomic<bool> seen{false};
+  std::atomic<bool> unable{false};  // A build without libfabric.
   for_each_rank(2, [&](int rank) {
     const std::shared_ptr<Store> store(map.get(), [](Store*) {});  // With a count of its own.
+    const std::shared_ptr<void> in_any_case(nullptr, [&, rank](void*) {
+      if (rank == 0) seen.store(true);
+    });
     auto world = join_on_nodes(store, rank, 2, 1);
     ASSERT_TRUE(world.ok()) << world.status().to_string();
     auto joined = std::make_unique<World>(std::move(*world));
     auto communicator =
         std::make_unique<Result<Communicator>>(Communicator::create(*joined, {2, 1, 32, 4}));
-    EXPECT_TRUE(communicator->ok()) << communicator->status().to_string();
+    if (communicator->status().code() == StatusCode::unimplemented) return unable.store(true);
+    ASSERT_TRUE(communicator->ok()) << communicator->status().to_string();
     EXPECT_TRUE(joined->leave(seconds(60)).ok());
     if (rank == 0) {
       joined.reset();
       EXPECT_GT(store.use_count(), 1);
       communicator.reset();
       EXPECT_EQ(store.use_count(), 1);
-      seen.store(true);
       return;
     }
     while (!seen.load()) std::this_thread::sleep_for(milliseconds(1));
@@ -157,6 +161,7 @@ TEST(CallersStore, IsGivenBackWithTheLastOfWorldAndCommunicator) {
     joined.reset();
     EXPECT_EQ(store.use_count(), 1);
   });
+  if (unable.load()) GTEST_SKIP() << "no transport between nodes in this build";
 }
 
 // The library's own stores are of the same class.

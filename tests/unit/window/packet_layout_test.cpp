@@ -158,11 +158,14 @@ TEST(PacketLayout, ScalePacketsOfAUnit) {
 }
 
 TEST(PacketLayout, TagsDifferFromUnwrittenMemoryAndFromTheirNeighbours) {
-  for (const std::uint64_t epoch :
-       {std::uint64_t{1}, std::uint64_t{0x7FFFFFFE}, std::uint64_t{0x7FFFFFFF},
-        std::uint64_t{0xFFFFFFFF}, std::uint64_t{1} << 40}) {
-    EXPECT_NE(tag_of(epoch), kPoison);
-    EXPECT_NE(tag_of(epoch), tag_of(epoch + 1));
+  for (const std::uint64_t about :
+       {std::uint64_t{20}, std::uint64_t{1} << 30, std::uint64_t{1} << 31, std::uint64_t{1} << 32,
+        std::uint64_t{1} << 40}) {
+    for (std::uint64_t epoch = about - 20; epoch < about + 20; ++epoch) {
+      EXPECT_NE(tag_of(epoch), kPoison) << epoch;
+      EXPECT_NE(tag_of(epoch), 0U) << epoch;
+      EXPECT_NE(tag_of(epoch), tag_of(epoch + 1)) << epoch;
+    }
   }
 }
 
