@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <functional>
 #include <utility>
 
 #include "api/arguments.hpp"
@@ -239,10 +240,12 @@ Result<Communicator> Communicator::create(World& world, const Shape& shape,
     if (world.group() == nullptr) return world.barrier();  // Which says what is wrong with it.
     Result<engine::EngineConfig> config =
         api::resolve(shape, options, world.rank(), world.group()->nodes());
-    // A rank whose own arguments are wrong tells the others, so that all get one Status.
-    const std::string description =
-        config ? "ok\n" + api::describe(*config) : "bad\n" + config.status().message();
-    Result<std::vector<std::string>> gathered = world.all_gather(description);
+    // A rank whose own arguments are wrong tells the others, so that all get one Status. A description has a number for every
+    // expert: it is told where fingerprints differ.
+    const std::string description = config ? api::describe(*config) : "";
+    const std::uint64_t fingerprint = api::fingerprint_of(description);
+    Result<std::vector<std::string>> gathered = world.all_gather(
+        config ? fmt::format("ok\n{:016x}", fingerprint) : "bad\n" + config.status().message());
     if (!gathered) return gathered.status();
     for (std::size_t rank = 0; rank < gathered->size(); ++rank) {
       const std::string& text = (*gathered)[rank];
@@ -251,9 +254,14 @@ Result<Communicator> Communicator::create(World& world, const Shape& shape,
                       fmt::format("rank {}: {}", rank, text.substr(4)));
       }
     }
-    if (Status status = api::compare(*gathered); !status.ok()) return status;
+    if (std::adjacent_find(gathered->begin(), gathered->end(), std::not_equal_to<>()) !=
+        gathered->end()) {
+      gathered = world.all_gather(description);
+      if (!gathered) return gathered.status();
+      return api::compare(*gathered);
+    }
 
-    config->fingerprint = api::fingerprint_of(description);
+    config->fingerprint = fingerprint;
     auto impl = std::make_unique<Impl>();
     impl->config = *config;
     const base::Deadline deadline = base::Deadline::after(options.first_deadline);

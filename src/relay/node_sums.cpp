@@ -55,6 +55,15 @@ bool NodeSums::comes_no_more(int neighbour) const noexcept {
          set(site_.rank, site_.window.accusation(neighbour));
 }
 
+// Whether the rank has given weights to this combine, and waits for others'.
+bool NodeSums::waits_for_weights(int neighbour, std::uint64_t epoch) const noexcept {
+  const auto& weights = *site_.at<const Cell>(
+      site_.rank, site_.window.cell(neighbour, CellKind::weights, site_.bank(epoch)));
+  // Pairs with protocol::publish of the neighbour.
+  if (!protocol::arrived<protocol::HostAccess>(weights, epoch)) return false;
+  return (weights.content.flags & protocol::cell_flags::kRefused) == 0;
+}
+
 // Whether all ranks of this node that have not published yet gave weights to this combine, and others did
 // not: then they wait for weights of homes that wait for this sum.
 bool NodeSums::disagreed(std::uint64_t epoch) const noexcept {
@@ -64,12 +73,7 @@ bool NodeSums::disagreed(std::uint64_t epoch) const noexcept {
   for (const int neighbour : site_.neighbours()) {
     if (absent_[static_cast<std::size_t>(neighbour)] != 0) continue;
     if (!published(neighbour, epoch)) {
-      const auto& weights =
-          *site_.at<const Cell>(site_.rank, site_.window.cell(neighbour, CellKind::weights, bank));
-      // Pairs with protocol::publish of the neighbour.
-      if (!protocol::arrived<protocol::HostAccess>(weights, epoch)) return false;
-      // It waits for nobody's weights.
-      if ((weights.content.flags & protocol::cell_flags::kRefused) != 0) return false;
+      if (!waits_for_weights(neighbour, epoch)) return false;
       continue;
     }
     const RelayLayout& there = site_.layout(neighbour);
@@ -102,9 +106,30 @@ void NodeSums::tell_absence() {
 }
 
 // An epoch begins when every rank of this node has published it, but for those that come no more. (Who
-// has only closed its communicator is not left out before others make a combine without it.)
+// has only closed its communicator is not left out before others make a combine without it.) It is asked in every step of every
+// rank of the node.
 bool NodeSums::begin_epoch() {
   const std::uint64_t epoch = begun_ + 1;
+  const auto neighbours = site_.neighbours();
+  for (; here_ < neighbours.size(); ++here_) {
+    const bool absent = absent_[static_cast<std::size_t>(neighbours[here_])] != 0;
+    if (!absent && !published(neighbours[here_], epoch)) break;
+    any_here_ = any_here_ || !absent;
+  }
+  if (here_ < neighbours.size()) {
+    // Most often it is to be waited for, and the others need not be looked at.
+    const int next = neighbours[here_];
+    if (!comes_no_more(next) && !waits_for_weights(next, epoch)) return false;
+    if (!begin_without_some(epoch)) return false;
+  } else if (!any_here_) {
+    return false;
+  }
+  begin(epoch);
+  return true;
+}
+
+// Whether those who have not published it need not be waited for.
+bool NodeSums::begin_without_some(std::uint64_t epoch) {
   bool any = false;
   bool waiting = false;
   gone_.clear();
@@ -121,10 +146,15 @@ bool NodeSums::begin_epoch() {
   }
   if (!any || (waiting && !disagreed(epoch))) return false;
   for (const int neighbour : gone_) leave_out(neighbour);
+  return true;
+}
+
+void NodeSums::begin(std::uint64_t epoch) {
   begun_ = epoch;
+  here_ = 0;
+  any_here_ = false;
   next_job_ = 0;
   for (std::size_t i = 0; i < jobs_.size(); ++i) begin_job(jobs_[i], site_.own().served()[i]);
-  return true;
 }
 
 void NodeSums::begin_job(Job& job, int home) {

@@ -64,8 +64,11 @@ class NodeSums {
   };
 
   bool begin_epoch();
+  bool begin_without_some(std::uint64_t epoch);
+  void begin(std::uint64_t epoch);
   bool everyone_published(std::uint64_t epoch) const noexcept;
   bool comes_no_more(int neighbour) const noexcept;
+  bool waits_for_weights(int neighbour, std::uint64_t epoch) const noexcept;
   bool disagreed(std::uint64_t epoch) const noexcept;
   void leave_out(int neighbour);
   void tell_absence();
@@ -85,7 +88,10 @@ class NodeSums {
   std::uint64_t begun_ = 0;
   std::vector<std::uint8_t> absent_;  // [R] neighbours that are in no sum any more
   std::vector<Absence> untold_;
-  std::vector<int> gone_;     // Found at the last look.
+  std::vector<int> gone_;  // Found at the last look.
+  std::size_t here_ =
+      0;  // So many neighbours have published the epoch that begins next, or are absent.
+  bool any_here_ = false;     // Not all of those are absent.
   std::vector<Job> jobs_;     // Of the epoch that has begun, one for every home that is served.
   std::size_t next_job_ = 0;  // The one at hand; past the end between epochs.
 };

@@ -21,6 +21,9 @@ namespace {
 // whose calls have shorter deadlines than that.
 constexpr int kBeats = 10;
 constexpr std::int64_t kBeatNsMax = 100'000'000;
+// But where there are many nodes, and ranks are patient, no more often than this for each of them: on few processors the signs
+// of all ranks to all nodes would make ranks late.
+constexpr std::int64_t kBeatNsEach = 2'000'000;
 // In parts of the patience.
 constexpr std::int64_t kDeathsAreToldAfter = 4;
 // Ranks begin one after the other.
@@ -32,7 +35,8 @@ Presence::Presence(const Site& site, Postings& postings, std::chrono::nanosecond
     : site_(site),
       postings_(postings),
       patience_ns_(patience.count()),
-      beat_ns_(std::min(patience.count() / kBeats, kBeatNsMax)),
+      beat_ns_(std::min(patience.count() / kBeats,
+                        std::max(kBeatNsMax, kBeatNsEach * site.nodes.nodes()))),
       links_(index(site.nodes.nodes()), Link{Beats(patience.count(), base::now_ns() + kBeginNs)}),
       accused_(index(site.nodes.ranks())),
       heard_ns_(index(site.nodes.ranks()), base::now_ns() + kBeginNs),
