@@ -317,7 +317,7 @@ class SLUICE_API Communicator {
   /// apart, the receive half); those that were captured before are not recorded. The memory (some 9 MB on an H200, by
   /// default) is not given back while the communicator lives, since graphs may use it. Wait for the stream before
   /// write_profile. Beyond `events_max` nothing is recorded (cuda: the latest is). write_profile: io_error if the file cannot
-  /// be written, out_of_memory if there was none for the events.
+  /// be written; cuda: out_of_memory if there was none for the events (on the CPU engine start_profile warns, and there are none).
   void start_profile(std::size_t events_max = 1 << 20);
   Status write_profile(const std::string& path) const;
 

@@ -86,7 +86,7 @@ class SLUICE_API World {
   Result<World> split(int color, int key);
   /// Announces that this rank makes no more calls, so that peers do not take its end for a crash.
   /// Waits at most `deadline` for peers of its node to have seen it; rank 0 of several nodes within that also for up to 5 s for
-  /// the others, who may still need the store that it serves. deadline_exceeded: it has left all the same, and not all of them have seen it.
+  /// the others, who may still need the store that it serves. deadline_exceeded: it has left all the same, and not all of its node have seen it.
   Status leave(std::chrono::nanoseconds deadline);
 
   /// For the library itself, and its tests.

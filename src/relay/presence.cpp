@@ -175,7 +175,7 @@ bool Presence::covered(int source, std::int64_t arrived_ns) const noexcept {
 
 void Presence::watch(std::int64_t now_ns) {
   if (now_ns < next_watch_ns_) return;
-  next_watch_ns_ = now_ns + beat_ns_ / 2;
+  next_watch_ns_ = now_ns + std::min(beat_ns_, kBeatNsMax) / 2;
   const bool was_away = watched_ns_ != 0 && now_ns - watched_ns_ > patience_ns_ / 2;
   watched_ns_ = now_ns;
   watch_sources(now_ns);

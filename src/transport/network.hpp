@@ -19,7 +19,7 @@ namespace sluice::transport {
 /// How relays use a network (docs/relay.md). Equal on all ranks.
 struct RelaySettings {
   /// A rank of another node of which nothing was heard for so long is given up. Every rank sends a
-  /// sign of life ten times as often, or every 100 ms.
+  /// sign of life ten times as often, or every 100 ms (with more than 50 nodes: every 2 ms for each).
   std::chrono::nanoseconds patience = std::chrono::milliseconds(900);
   /// What lies together is put in chunks of at most so many bytes. As long as this they cost next to nothing each
   /// (docs/performance/transport.md).
