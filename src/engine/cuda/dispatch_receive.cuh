@@ -280,7 +280,9 @@ __device__ __forceinline__ int take_units(const Receipt& r, int source, int toke
     piece.load(a);
     numbers.look(r, lane);
     if (numbers.here() && __all_sync(~0U, header.x == r.tag)) break;
-    if (mutant(KernelMutant::stale_header_taken) && __all_sync(~0U, header.x <= r.tag)) break;
+    if (mutant(KernelMutant::stale_header_taken) && __all_sync(~0U, header.x != window::kPoison)) {
+      break;
+    }
     if (__all_sync(~0U, cell.x == r.tag && !comes.in(cell))) {
       return comes.first ? static_cast<int>(cell.y >> cell_word::kTokensShift & cell_word::kNumber)
                          : slots;
