@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "base/deadline.hpp"
+#include "base/environment.hpp"
 #include "bootstrap/group.hpp"
+#include "bootstrap/launch_environment.hpp"
 #include "node_namespaces.hpp"
 #include "run_rank.hpp"
 #include "seconds.hpp"
@@ -246,9 +248,7 @@ Status take_world(const World& world, BenchOptions& options) {
 }  // namespace
 
 bool launched_as_rank() {
-  const auto set = [](const char* name) { return std::getenv(name) != nullptr; };
-  return (set("SLUICE_RANK") && set("SLUICE_SIZE")) || (set("RANK") && set("WORLD_SIZE")) ||
-         set("OMPI_COMM_WORLD_RANK") || (set("SLURM_PROCID") && set("SLURM_STEP_ID"));
+  return bootstrap::is_launched(base::Environment::read());
 }
 
 int run_from_environment(BenchOptions& options) {

@@ -84,7 +84,9 @@ class SLUICE_API World {
   /// Collective. Ranks of one color form a new world, ordered by (key, rank). A negative color
   /// takes part and gets failed_precondition.
   Result<World> split(int color, int key);
-  /// Announces that this rank makes no more calls, so that peers do not take its end for a crash.
+  /// Announces that this rank makes no more calls, so that peers do not take its end for a crash. On GPUs it comes after the
+  /// kernels of its calls (a communicator that is destroyed has waited for them; else synchronise their streams): what they
+  /// have not sent by then peers may count as lost.
   /// Waits at most `deadline` for peers of its node to have seen it; rank 0 of several nodes within that also for up to 5 s for
   /// the others, who may still need the store that it serves. deadline_exceeded: it has left all the same, and not all of its node have seen it.
   Status leave(std::chrono::nanoseconds deadline);

@@ -176,27 +176,32 @@ Result<Launch> from_srun(const Environment& environment) {
   return launch;
 }
 
-}  // namespace
-
-Result<Launch> read_launch(const Environment& environment) {
-  const auto any = [&](std::initializer_list<Variable> variables) {
-    for (const Variable variable : variables) {
-      if (environment.has(variable)) return true;
-    }
-    return false;
-  };
-  if (any({Variable::rank, Variable::size})) return from_sluice(environment);
+/// Of the first launcher whose variables are set; null: none are.
+using Reading = Result<Launch> (*)(const Environment& environment);
+Reading reading_of(const Environment& environment) {
+  if (environment.has(Variable::rank) || environment.has(Variable::size)) return from_sluice;
   // RANK alone is too common a name to mean torchrun.
   if (environment.has(Variable::torch_rank) && environment.has(Variable::torch_world_size)) {
-    return from_torchrun(environment);
+    return from_torchrun;
   }
-  if (any({Variable::open_mpi_rank})) return from_open_mpi(environment);
+  if (environment.has(Variable::open_mpi_rank)) return from_open_mpi;
   // A batch script has SLURM_PROCID too: only srun gives a step.
   if (environment.has(Variable::slurm_rank) && environment.has(Variable::slurm_step)) {
-    return from_srun(environment);
+    return from_srun;
   }
-  if (environment.has(Variable::rendezvous))
-    return from_sluice(environment);  // Says what is missing.
+  return nullptr;
+}
+
+}  // namespace
+
+bool is_launched(const Environment& environment) {
+  return reading_of(environment) != nullptr;
+}
+
+Result<Launch> read_launch(const Environment& environment) {
+  if (const Reading read = reading_of(environment)) return read(environment);
+  // Says what is missing.
+  if (environment.has(Variable::rendezvous)) return from_sluice(environment);
   return Status(StatusCode::invalid_argument,
                 "no launcher found: expected SLUICE_RANK, SLUICE_SIZE and SLUICE_RENDEZVOUS, or a "
                 "start by torchrun, mpirun (Open MPI) or srun");

@@ -26,6 +26,7 @@ Postings::Postings(transport::Endpoint& endpoint, const Site& site)
       unsent_max_(std::max(kUnsentBytes / static_cast<std::uint64_t>(site.nodes.nodes()),
                            kUnsentChunks * site.chunk_bytes)),
       to_(static_cast<std::size_t>(site.nodes.ranks())),
+      waiting_(site.nodes.ranks()),
       outstanding_(protocol::kKinds * banks_) {
   for (int peer = 0; peer < site.nodes.ranks(); ++peer) {
     if (site.nodes.together(peer, site.rank)) continue;
@@ -38,6 +39,7 @@ void Postings::sign(int peer, window::Sign sign, int place, std::uint32_t number
   if (to(peer).closed) return;
   const int slot = site_.layout(peer).sign_slot(site_.rank, sign, place);
   to(peer).signs.push(transport::Signal::numbered(slot, number).encode());
+  waiting_.insert(turn_of(peer));
 }
 
 void Postings::begin(int peer, int slot, Account account, transport::Region to_region) {
@@ -83,6 +85,7 @@ void Postings::end() {
     return;
   }
   ++queue.messages;
+  waiting_.insert(turn_of(peer_));
   const auto chunks = static_cast<int>(queue.chunks.size() - first_);
   std::uint8_t& use =
       queue.uses[static_cast<std::size_t>(slot_ - site_.layout(peer_).first_slot(site_.rank))];
@@ -94,13 +97,13 @@ void Postings::end() {
 
 bool Postings::post() {
   bool any = false;
-  // Rotated, so that not all ranks begin with the same peer.
-  for (int step = 1; step < site_.nodes.ranks(); ++step) {
-    const int peer = (site_.rank + step) % site_.nodes.ranks();
+  waiting_.for_each([&](int turn) {
+    const int peer = peer_of(turn);
     To& queue = to(peer);
     post_signs(peer, queue);
     if (!queue.held) any |= post_chunks(peer, queue);
-  }
+    if (posted(peer)) waiting_.erase(turn);
+  });
   return any;
 }
 

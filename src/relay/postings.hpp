@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/fifo.hpp"
+#include "base/index_set.hpp"
 #include "relay/site.hpp"
 #include "transport/transport.hpp"
 
@@ -87,6 +88,11 @@ class Postings {
   static constexpr std::uint64_t kNoAccount = ~std::uint64_t{0};
 
   To& to(int peer) noexcept { return to_[static_cast<std::size_t>(peer)]; }
+  /// Peers in turn, rotated, so that not all ranks begin with the same one; and back.
+  int peer_of(int turn) const noexcept { return (site_.rank + turn) % site_.nodes.ranks(); }
+  int turn_of(int peer) const noexcept {
+    return (peer - site_.rank + site_.nodes.ranks()) % site_.nodes.ranks();
+  }
   std::size_t number(Account account) const noexcept {
     return static_cast<std::size_t>(account.kind) * banks_ + static_cast<std::size_t>(account.bank);
   }
@@ -100,6 +106,7 @@ class Postings {
   std::size_t banks_;
   std::uint64_t unsent_max_;
   std::vector<To> to_;
+  base::IndexSet waiting_;  // Turns of peers to whom something is left to be posted.
   std::vector<std::uint32_t> outstanding_;  // by account, all peers
   // The message between begin() and end().
   int peer_ = -1;

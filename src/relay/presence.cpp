@@ -44,8 +44,7 @@ Presence::Presence(const Site& site, Postings& postings, std::chrono::nanosecond
       hung_up_ns_(index(site.nodes.ranks())),
       alive_(index(site.nodes.ranks())),
       deaths_(index(site.nodes.ranks())),
-      gone_(index(site.nodes.ranks())),
-      closed_(index(site.nodes.ranks())) {}
+      gone_(index(site.nodes.ranks())) {}
 
 bool Presence::tell(std::int64_t now_ns) {
   bool any = tell_accusations();
@@ -125,7 +124,13 @@ void Presence::take(const window::RelaySlot& slot, std::uint32_t number, std::in
     case Sign::beat: count_up(source, site_.window.beats(source)); return echo(source, number);
     case Sign::alive: return echo(source, number);
     case Sign::echo: return link(node).beats.take_echo(number, now_ns);
-    case Sign::bye: closed_[index(source)] = 1; return;
+    case Sign::bye:
+      for (const int reader : site_.neighbours()) {
+        // Pairs with the load in closed() of the reader.
+        HostAccess::store_release(
+            *site_.at<std::uint64_t>(reader, site_.layout(reader).goodbye(source)), 1);
+      }
+      return;
     case Sign::heard:
       if (--link(node).unheard == 0) postings_.hold(source, false);
       return;
@@ -197,13 +202,20 @@ void Presence::watch_sources(std::int64_t now_ns) {
     }
     const std::int64_t since_ns = parted_ns == 0 ? heard_ns_[index(source)] : parted_ns;
     if (now_ns - since_ns <= patience_ns_) continue;
-    if (parted_ns == 0 && closed_[index(source)] == 0) {
+    if (parted_ns == 0 && !closed(source)) {
       base::log_warn("rank {}: rank {} of another node is silent for {:.3f} s: given up",
                      site_.rank, source, static_cast<double>(now_ns - since_ns) * 1e-9);
     }
     parted_ns = -1;
     for (const int reader : site_.neighbours()) give_up(source, reader, kGivenUp | kSettled);
   }
+}
+
+// Whether the rank, of another node, has said goodbye.
+bool Presence::closed(int rank) const noexcept {
+  // Pairs with the store in take() of the one that serves it.
+  return HostAccess::load_acquire(
+             *site_.at<std::uint64_t>(site_.rank, site_.own().goodbye(rank))) != 0;
 }
 
 bool Presence::reported_lost(int source) const noexcept {
@@ -223,7 +235,7 @@ bool Presence::hung_up(int source, std::int64_t now_ns) {
   const std::int64_t heard_ns = heard_ns_[index(source)];
   if (since_ns <= 0 || heard_ns > now_ns) return false;  // It has not begun.
   if (now_ns - std::max(since_ns, heard_ns) >= patience_ns_ / kDeathsAreToldAfter) {
-    base::log(closed_[index(source)] != 0 ? base::LogLevel::info : base::LogLevel::warn,
+    base::log(closed(source) ? base::LogLevel::info : base::LogLevel::warn,
               "rank {}: rank {} of another node has hung up, and is silent: given up", site_.rank,
               source);
     return true;
@@ -328,11 +340,11 @@ void Presence::cut(int node, const char* why) {
 // Whether no more was to be expected. Who has closed, and whose peers have, may end with what it was
 // still told unread: then the network breaks off, and with it perhaps the last that it has said, its goodbye.
 bool Presence::ends_well(int node) const noexcept {
-  return closing_ || site_.ended(site_.rank) || closed_[index(site_.rail_peer(node))] != 0;
+  return closing_ || site_.ended(site_.rank) || closed(site_.rail_peer(node));
 }
 
 void Presence::lost(int peer) {
-  base::log(closing_ || closed_[index(peer)] != 0 ? base::LogLevel::info : base::LogLevel::warn,
+  base::log(closing_ || closed(peer) ? base::LogLevel::info : base::LogLevel::warn,
             "rank {}: the network has lost rank {}", site_.rank, peer);
   postings_.close(peer);
   // Pairs with the load in reported_lost() of the rank that serves it.
@@ -353,9 +365,7 @@ void Presence::give_up_all(const char* why) {
 
 void Presence::say_goodbye() {
   closing_ = true;
-  for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
-    if (!site_.nodes.together(peer, site_.rank)) postings_.sign(peer, Sign::bye);
-  }
+  sign_all(Sign::bye);
 }
 
 bool Presence::counts(int rank) const noexcept {
@@ -367,7 +377,7 @@ bool Presence::counts(int rank) const noexcept {
 
 bool Presence::all_closed() const noexcept {
   for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
-    if (site_.nodes.together(peer, site_.rank) || closed_[index(peer)] != 0) continue;
+    if (site_.nodes.together(peer, site_.rank) || closed(peer)) continue;
     if (counts(peer)) return false;
   }
   return true;

@@ -78,6 +78,7 @@ class Presence {
   void watch_links(std::int64_t now_ns);
   void watch_neighbours(std::int64_t now_ns, bool was_away);
   void watch_peers(std::int64_t now_ns);
+  bool closed(int rank) const noexcept;
   bool reported_lost(int source) const noexcept;
   bool hung_up(int source, std::int64_t now_ns);
   void give_up(int rank, int at, std::uint64_t how);
@@ -102,7 +103,6 @@ class Presence {
   std::vector<std::uint64_t> alive_;      // [R] of neighbours, as last seen
   std::vector<Death> deaths_;             // [R] of neighbours
   std::vector<std::uint8_t> gone_;        // [R]
-  std::vector<std::uint8_t> closed_;      // [R]
 };
 
 }  // namespace sluice::relay

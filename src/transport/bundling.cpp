@@ -78,8 +78,12 @@ BundlingEndpoint::BundlingEndpoint(std::unique_ptr<Endpoint> below, int rank, in
       traits_(below_->traits()),
       rank_(rank),
       ranks_(ranks),
-      settings_(settings),
-      peers_(static_cast<std::size_t>(ranks)) {
+      settings_(below_->traits().put_bytes_max < kBundleBytes
+                    ? BundlingSettings{.chunk_bytes_max = 0}
+                    : settings),
+      peers_(static_cast<std::size_t>(ranks)),
+      filling_(ranks),
+      telling_(ranks) {
   traits_.pieces_max = 1;  // The others are its own.
   // Not touched before it is used.
   memory_.reset(new std::byte[departure_place(ranks, 0)]);
@@ -242,6 +246,7 @@ std::byte* BundlingEndpoint::room(int target, std::size_t bytes) {
       return nullptr;
     }
     peer.filled = sizeof(Header);
+    filling_.insert(target);
     peer.entries = 0;
     peer.since_ns = base::now_ns();
     peer.only_immediates = true;
@@ -272,6 +277,7 @@ Posted BundlingEndpoint::flush(int target) {
   if (posted == Posted::gone) lose(target);
   if (posted != Posted::yes) return posted;
   peer.filled = 0;
+  filling_.erase(target);
   peer.unsent[static_cast<std::size_t>(place)] = true;
   peer.along[static_cast<std::size_t>(place)].swap(peer.held_contexts);  // That one's are none.
   peer.held.clear();
@@ -288,19 +294,19 @@ std::optional<std::uint64_t> BundlingEndpoint::mark(int peer) {
 
 void BundlingEndpoint::flush_all() {
   const std::int64_t now_ns = base::now_ns();
-  for (int peer = 0; peer < ranks_; ++peer) {
+  filling_.for_each([&](int peer) {
     const Peer& target = of(peer);
     const bool company =
         target.only_immediates && now_ns - target.since_ns < settings_.patience.count();
-    if (target.filled != 0 && !company) (void)flush(peer);
-    tell_emptied(peer);
-  }
+    if (!company) (void)flush(peer);
+  });
+  telling_.for_each([&](int peer) { tell_emptied(peer); });
 }
 
 // In a chunk of its own, where no bundle has done it.
 void BundlingEndpoint::tell_emptied(int source) {
   Peer& peer = of(source);
-  if (peer.gone || peer.emptied - peer.told < kBundles / 2) return;
+  if (peer.gone || peer.emptied - peer.told < kBundles / 2) return telling_.erase(source);
   Chunk chunk;
   chunk.peer = source;
   chunk.immediate = immediate_of(rank_, kTellSlot, peer.emptied);
@@ -400,6 +406,7 @@ void BundlingEndpoint::empty(int source, int place) {
   for (; peer.emptied_early[peer.emptied % kBundles]; ++peer.emptied) {
     peer.emptied_early[peer.emptied % kBundles] = false;
   }
+  if (peer.emptied - peer.told >= kBundles / 2) telling_.insert(source);
 }
 
 /// Of bundles that the peer has emptied, modulo Signal::kNumbers or not.
@@ -421,6 +428,7 @@ void BundlingEndpoint::took(int peer, int chunks) {
 void BundlingEndpoint::lose(int peer) {
   of(peer).gone = true;
   of(peer).filled = 0;
+  filling_.erase(peer);
   of(peer).held.clear();
   of(peer).held_contexts.clear();
   of(peer).held_bytes = 0;
@@ -432,13 +440,6 @@ void BundlingEndpoint::lose(int peer) {
 void BundlingEndpoint::abandon(int peer) {
   lose(peer);
   below_->abandon(peer);
-}
-
-void BundlingEndpoint::idle(std::chrono::nanoseconds at_most) {
-  const bool busy =
-      !ready_.empty() ||
-      std::any_of(peers_.begin(), peers_.end(), [](const Peer& peer) { return peer.filled != 0; });
-  if (!busy) below_->idle(at_most);
 }
 
 }  // namespace sluice::transport

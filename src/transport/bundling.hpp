@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/index_set.hpp"
 #include "base/near_wrap.hpp"
 #include "transport/transport.hpp"
 
@@ -81,8 +82,6 @@ class BundlingEndpoint final : public Endpoint {
   void abandon(int peer) override;
   std::optional<std::uint64_t> mark(int peer) override;
   bool is_out(int peer, std::uint64_t mark) const override { return below_->is_out(peer, mark); }
-  void idle(std::chrono::nanoseconds at_most) override;
-  void wake() noexcept override { below_->wake(); }
   std::uint64_t bytes_put(int peer) const noexcept override {
     return peers_[static_cast<std::size_t>(peer)].bytes;
   }
@@ -151,6 +150,8 @@ class BundlingEndpoint final : public Endpoint {
   const BundlingSettings settings_;
   std::vector<Memory> regions_;
   std::vector<Peer> peers_;
+  base::IndexSet filling_;  // Peers whose bundle is being filled.
+  base::IndexSet telling_;  // Peers who are to be told how many were emptied, if no bundle does it.
   std::deque<Event> ready_;
 };
 

@@ -2,7 +2,6 @@
 #include "transport/memory_fabric.hpp"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -76,7 +75,6 @@ class MemoryFabric::Network {
     of(rank).unsent.push_back(flight);
     if (!of(chunk.peer).cut_off && !of(rank).cut_off) {
       of(chunk.peer).on_the_way.push_back(std::move(flight));
-      of(chunk.peer).changed.notify_one();
     }
     return Posted::yes;
   }
@@ -106,21 +104,6 @@ class MemoryFabric::Network {
     toward(rank, peer).gone = true;
   }
 
-  void idle(int rank, std::chrono::nanoseconds at_most) {
-    std::unique_lock lock(mutex_);
-    Rank& own = of(rank);
-    own.changed.wait_for(lock, at_most, [&] {
-      return own.woken || !own.unsent.empty() || !own.on_the_way.empty() || !own.lost.empty();
-    });
-    own.woken = false;
-  }
-
-  void wake(int rank) {
-    const std::lock_guard lock(mutex_);
-    of(rank).woken = true;
-    of(rank).changed.notify_one();
-  }
-
   std::uint64_t bytes_put(int rank, int peer) {
     const std::lock_guard lock(mutex_);
     return toward(rank, peer).bytes;
@@ -148,9 +131,7 @@ class MemoryFabric::Network {
       std::erase_if(of(peer).on_the_way, [&](const std::shared_ptr<Flight>& flight) {
         return flight->source == rank && happens(512);
       });
-      if (!told) continue;
-      of(peer).lost.push_back(rank);
-      of(peer).changed.notify_one();
+      if (told) of(peer).lost.push_back(rank);
     }
   }
 
@@ -175,8 +156,6 @@ class MemoryFabric::Network {
     std::deque<std::shared_ptr<Flight>> on_the_way;  // to this rank
     std::deque<int> lost;                            // peers of which it is to be told
     bool cut_off = false;
-    bool woken = false;
-    std::condition_variable changed;
   };
 
   Rank& of(int rank) noexcept { return ranks_[static_cast<std::size_t>(rank)]; }
@@ -298,8 +277,6 @@ class MemoryFabric::Port final : public Endpoint {
   void abandon(int peer) override { network_->abandon(rank_, peer); }
   std::optional<std::uint64_t> mark(int /*peer*/) override { return 0; }
   bool is_out(int /*peer*/, std::uint64_t /*mark*/) const override { return true; }
-  void idle(std::chrono::nanoseconds at_most) override { network_->idle(rank_, at_most); }
-  void wake() noexcept override { network_->wake(rank_); }
   std::uint64_t bytes_put(int peer) const noexcept override {
     return network_->bytes_put(rank_, peer);
   }

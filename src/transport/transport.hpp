@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -101,8 +100,8 @@ struct Event {
   std::uint64_t context = 0;    ///< sent
 };
 
-/// One rank's end. All calls are made by one thread, the rank's progress thread, but wake(). None of
-/// them waits, but idle(). Nothing goes while nobody polls.
+/// One rank's end. All calls are made by one thread, the rank's progress thread. None of them waits.
+/// Nothing goes while nobody polls.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
@@ -133,12 +132,6 @@ class Endpoint {
   /// Whether all before the mark is out, its signals included, so that it arrives though nobody polls here any more, as far as
   /// the provider tells; or the peer is gone.
   virtual bool is_out(int peer, std::uint64_t mark) const = 0;
-
-  /// Sleeps until wake() was called since the last idle(), there may be something to poll, or the time
-  /// is over; or for less, where the provider cannot tell (libfabric: 100 us).
-  virtual void idle(std::chrono::nanoseconds at_most) = 0;
-  /// By any thread.
-  virtual void wake() noexcept = 0;
 
   /// Bytes of chunks that were put to a peer by now.
   virtual std::uint64_t bytes_put(int peer) const noexcept = 0;

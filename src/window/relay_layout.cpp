@@ -61,7 +61,7 @@ RelayLayout::RelayLayout(const WindowLayout& window, const routing::NodeMap& nod
   };
   const std::size_t combine_rows = at(window.combine_slots()) * window.combine_row_stride();
   words_ = take((protocol::kCellKinds + protocol::kKinds + 3) * kLineBytes +
-                (3 * at(nodes.ranks()) + 2) * sizeof(std::uint64_t));
+                (4 * at(nodes.ranks()) + 2) * sizeof(std::uint64_t));
   out_heads_ = take(other_nodes * 2 * at(banks_) * head_);
   answers_ = take(remotes * at(banks_) * answer_);
   answer_rows_ = take(remotes * at(answer_depth_) * combine_rows);

@@ -16,7 +16,7 @@
 ///
 ///   relay    := words out in
 ///   words    := published[kinds] flushed[2] closed (with alive) told[2] accusation[R] bytes_put[R]
-///                lost[R] first_put last_arrival
+///                lost[R] goodbye[R] first_put last_arrival
 ///   out      := head[nodes'][2][B]                                  (per other node)
 ///               answer[R'][B] answer_row[R'][Da][C]                 (per home on another node)
 ///               sum[homes][B] sum_row[homes][Da][S]                 (per home that this rank serves)
@@ -141,9 +141,13 @@ class RelayLayout {
   std::size_t lost(int peer) const noexcept {
     return bytes_put(peer) + at(ranks_) * sizeof(std::uint64_t);
   }
+  /// Whether the peer, of another node, has closed its communicator.
+  std::size_t goodbye(int peer) const noexcept {
+    return lost(peer) + at(ranks_) * sizeof(std::uint64_t);
+  }
   /// When the newest operation's first chunk was put, for statistics; beside it, when the newest chunk has
   /// arrived.
-  std::size_t first_put() const noexcept { return lost(ranks_); }
+  std::size_t first_put() const noexcept { return goodbye(ranks_); }
   std::size_t last_arrival() const noexcept { return first_put() + sizeof(std::uint64_t); }
 
   /// `weights`: of a combine, else of a dispatch.

@@ -5,6 +5,7 @@
 // does while its process is killed cannot be told from here.)
 #include <gtest/gtest.h>
 
+#include "faults/leaver.hpp"
 #include "faults/scene.hpp"
 #include "support/gpu_main.hpp"
 #include "support/gpu_place.hpp"
@@ -83,6 +84,25 @@ TEST_P(OnGpus, KilledAfterFiftyGoodRounds) {
   const std::vector<std::string> wrong = unexpected(run_killed(late), late);
   EXPECT_TRUE(wrong.empty()) << lines(wrong);
 }
+
+class LifeOnGpus : public ::testing::TestWithParam<Mode> {};
+
+TEST_P(LifeOnGpus, LeftIsMissingAtOnceAndNoError) {
+  const Terms terms{4, GetParam(), Layout::expert_major, false};
+  support::RunOptions options;
+  options.leave = false;
+  const support::RunResult result =
+      support::run_as_processes(4, in_its_place([&](World& world, support::Findings& findings) {
+                                  run_and_leave(terms, world, findings);
+                                }),
+                                options);
+  EXPECT_TRUE(result.failures.empty()) << result.text();
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, LifeOnGpus, ::testing::Values(Mode::latency, Mode::throughput),
+                         [](const ::testing::TestParamInfo<Mode>& mode) {
+                           return mode.param == Mode::latency ? "latency" : "throughput";
+                         });
 
 std::string where_name(const ::testing::TestParamInfo<Where>& info) {
   constexpr const char* kHow[] = {"", "throughput_", "in_place_"};

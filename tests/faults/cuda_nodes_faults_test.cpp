@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Processes on two nodes with GPUs, of which one is killed or frozen between the halves of a round: kernels of the others
+// Processes on two nodes with GPUs, of which one is killed or frozen between the halves of a round, or leaves: kernels of the others
 // stop waiting for it and for those whom they reached through it, and what they get is right, bit for bit, but for
 // what their reports name. And processes of which a thread lets CUDA launch nothing for as long as their kernels wait.
 #include <cuda_runtime_api.h>
@@ -43,7 +43,7 @@ constexpr seconds kPassedOn{1};
 
 struct Case {
   const char* name;
-  int signal;
+  int signal;  // 0: it leaves.
   const char* fault;
   int victim;
   Layout layout;
@@ -97,6 +97,12 @@ class Rounds {
       findings_.set_context(fmt::format("round {}: ", number));
       RoundOptions options;
       const bool strikes = number == kRoundsBefore && world_.rank() == at_.victim;
+      if (strikes && at_.signal == 0) {
+        const Status left = world_.leave(kLongBefore);
+        if (!left.ok()) findings_.add("leave: " + left.to_string());
+        std::this_thread::sleep_for(kPassedOn);  // As below.
+        return;
+      }
       options.check = !strikes;
       options.on_stage = [&](Stage stage) {
         if (!strikes || stage != fault_named(at_.fault).stage) return;
@@ -231,7 +237,7 @@ TEST_P(GpusOnTwoNodes, OthersGoOn) {
       terms_of(at).ranks, [&](World& world, Findings& findings) { body(at, world, findings); },
       options);
   const std::string meant = fmt::format("rank {}: ended by signal {}", at.victim, SIGKILL);
-  bool struck = false;
+  bool struck = at.signal == 0;
   for (const std::string& failure : result.failures) {
     struck = struck || failure.starts_with(meant);
     if (!failure.starts_with(meant)) ADD_FAILURE() << failure;
@@ -279,7 +285,10 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ThroughputKilledSent", SIGKILL, "BetweenTheDispatchHalves", 0, Layout::rank_major,
              Mode::throughput},
         Case{"ThroughputFrozenBetween", SIGSTOP, "BetweenDispatchAndCombine", 1,
-             Layout::expert_slab, Mode::throughput}),
+             Layout::expert_slab, Mode::throughput},
+        // The last of its node: what comes from those before it, which others reached through it, has been taken.
+        Case{"Left", 0, "IdleBeforeDispatch", 1, Layout::expert_slab},
+        Case{"ThroughputLeft", 0, "IdleBeforeDispatch", 3, Layout::expert_major, Mode::throughput}),
     [](const ::testing::TestParamInfo<Case>& at) { return std::string(at.param.name); });
 
 }  // namespace

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
 // Ranks that leave, and ranks that end while a communicator is made.
-#include <fcntl.h>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <thread>
 
+#include "faults/leaver.hpp"
 #include "faults/scene.hpp"
 
 namespace sluice::faults {
@@ -19,67 +18,6 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using support::Findings;
-
-/// Everything that this process writes to stderr from now on.
-class StderrText {
- public:
-  StderrText() : file_(::memfd_create("stderr", MFD_CLOEXEC)) { ::dup2(file_, STDERR_FILENO); }
-  ~StderrText() { ::close(file_); }
-  StderrText(const StderrText&) = delete;
-  StderrText& operator=(const StderrText&) = delete;
-  std::string read() const {
-    std::string text(1 << 16, '\0');
-    const ssize_t bytes = ::pread(file_, text.data(), text.size(), 0);
-    text.resize(bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
-    return text;
-  }
-
- private:
-  int file_;
-};
-
-std::optional<Communicator> make(const Terms& terms, World& world, Findings& findings) {
-  Result<Communicator> made = Communicator::create(world, shape_of(terms), options_of(terms));
-  if (made) return std::move(made).value();
-  findings.add("Communicator::create: " + made.status().to_string());
-  return std::nullopt;
-}
-
-void check_missing(Findings& findings, const RankSet& expected, const RoundResult& seen) {
-  if (seen.dispatch_missing != expected || seen.combine_missing != expected) {
-    findings.add(fmt::format("report.missing: expected {}, seen {} and {}", text_of(expected),
-                             text_of(seen.dispatch_missing), text_of(seen.combine_missing)));
-  }
-  if (seen.longest_half > seconds(10)) findings.add("a half waited for a rank that is gone");
-}
-
-// One rank leaves after some rounds: at once missing, and nothing that went wrong.
-void leave_body(const Terms& terms, World& world, Findings& findings) {
-  constexpr int kLeaver = 1;
-  constexpr int kRounds = 7;
-  const StderrText log;
-  std::optional<Communicator> communicator = make(terms, world, findings);
-  if (!communicator) return;
-  Member member(terms, *communicator, findings);
-  for (int number = 0; number < kRounds; ++number) {
-    check_missing(findings, {}, member.run(make_round(terms, number)));
-  }
-  if (world.rank() == kLeaver) {
-    const Status left = world.leave(seconds(10));
-    if (!left.ok()) findings.add("leave: " + left.to_string());
-    return;
-  }
-  RankSet gone;
-  gone.insert(kLeaver);
-  for (int number = kRounds; number < 2 * kRounds; ++number) {
-    const RoundResult result = member.run(make_round(terms, number));
-    // Whoever is fast may still find the leaver there in its first round: leaving takes a moment,
-    // but a rank that has not sent is waited for until it has left.
-    check_missing(findings, gone, result);
-  }
-  const std::string text = log.read();
-  if (text.find("[error]") != std::string::npos) findings.add("the log has errors: " + text);
-}
 
 class Life : public ::testing::TestWithParam<Mode> {
  protected:
@@ -94,7 +32,8 @@ class Life : public ::testing::TestWithParam<Mode> {
 TEST_P(Life, LeftIsMissingAtOnceAndNoError) {
   const Terms terms{4, GetParam(), Layout::expert_major, false};
   const support::RunResult result = support::run_as_processes(
-      4, [&](World& world, Findings& findings) { leave_body(terms, world, findings); }, options());
+      4, [&](World& world, Findings& findings) { run_and_leave(terms, world, findings); },
+      options());
   EXPECT_TRUE(result.failures.empty()) << result.text();
 }
 

@@ -31,8 +31,6 @@ class ForwardingEndpoint : public transport::Endpoint {
   void abandon(int peer) override { inner_->abandon(peer); }
   std::optional<std::uint64_t> mark(int peer) override { return inner_->mark(peer); }
   bool is_out(int peer, std::uint64_t mark) const override { return inner_->is_out(peer, mark); }
-  void idle(std::chrono::nanoseconds at_most) override { inner_->idle(at_most); }
-  void wake() noexcept override { inner_->wake(); }
   std::uint64_t bytes_put(int peer) const noexcept override { return inner_->bytes_put(peer); }
 
  protected:

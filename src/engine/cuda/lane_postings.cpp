@@ -13,18 +13,16 @@ using window::kPacketBytes;
 
 void LanePostings::dispatch(std::uint64_t epoch) {
   const int nodes = site_.nodes.nodes();
-  std::vector<std::uint16_t> ranks(at(view_.tokens()));
   for (int step = 1; step < nodes; ++step) {
     const int node = (site_.own_node() + step) % nodes;
-    std::fill(ranks.begin(), ranks.end(), std::uint16_t{0});
-    const std::size_t row_bytes = post_head(node, epoch, ranks);
-    if (row_bytes > 0) post_rows(site_.rail_peer(node), epoch, ranks, row_bytes);
+    std::fill(ranks_.begin(), ranks_.end(), std::uint16_t{0});
+    const std::size_t row_bytes = post_head(node, epoch);
+    if (row_bytes > 0) post_rows(site_.rail_peer(node), epoch, row_bytes);
   }
 }
 
 // Bytes of the rows that follow, of tokens with ranks; 0: none do.
-std::size_t LanePostings::post_head(int node, std::uint64_t epoch,
-                                    std::vector<std::uint16_t>& ranks) {
+std::size_t LanePostings::post_head(int node, std::uint64_t epoch) {
   const window::PacketLayout& layout = view_.layout();
   const int peer = site_.rail_peer(node);
   const int bank = view_.bank(epoch);
@@ -52,7 +50,7 @@ std::size_t LanePostings::post_head(int node, std::uint64_t epoch,
     row_bytes = std::max(row_bytes, view_.record_bytes(from, CellKind::dispatch, bank));
     for (int token = 0; token < view_.tokens(); ++token) {
       if (!view_.comes(from, own.targets(bank), rank, bank, token)) continue;
-      ranks[at(token)] |= static_cast<std::uint16_t>(1U << rank);
+      ranks_[at(token)] |= static_cast<std::uint16_t>(1U << rank);
     }
     // A cached dispatch has none.
     const std::size_t stride = layout.route(bank, 1, 0) - layout.route(bank, 0, 0);
@@ -69,8 +67,7 @@ std::size_t LanePostings::post_head(int node, std::uint64_t epoch,
   return row_bytes;
 }
 
-void LanePostings::post_rows(int peer, std::uint64_t epoch, const std::vector<std::uint16_t>& ranks,
-                             std::size_t row_bytes) {
+void LanePostings::post_rows(int peer, std::uint64_t epoch, std::size_t row_bytes) {
   const window::PacketLayout& layout = view_.layout();
   const window::RelayLayout& there = site_.layout(peer);
   const int bank = view_.bank(epoch);
@@ -78,12 +75,12 @@ void LanePostings::post_rows(int peer, std::uint64_t epoch, const std::vector<st
     const int end = std::min(view_.tokens(), (group + 1) * there.group_rows());
     bool begun = false;
     for (int first = group * there.group_rows(); first < end;) {
-      if (ranks[at(first)] == 0) {
+      if (ranks_[at(first)] == 0) {
         ++first;
         continue;
       }
       int after = first + 1;
-      while (after < end && ranks[at(after)] != 0) ++after;
+      while (after < end && ranks_[at(after)] != 0) ++after;
       if (!begun) {
         postings_.begin(peer, there.rows_slot(site_.rank, bank, group),
                         {Kind::dispatch, site_.bank(epoch)}, kRowsRegion);

@@ -14,8 +14,8 @@ namespace sluice::engine::cuda {
 class LanePostings {
  public:
   /// All outlive it.
-  LanePostings(const relay::Site& site, relay::Postings& postings, const LaneView& view) noexcept
-      : site_(site), postings_(postings), view_(view) {}
+  LanePostings(const relay::Site& site, relay::Postings& postings, const LaneView& view)
+      : site_(site), postings_(postings), view_(view), ranks_(at(view.tokens())) {}
 
   void dispatch(std::uint64_t epoch);
   void weights(std::uint64_t epoch);
@@ -27,15 +27,15 @@ class LanePostings {
   void sums(int home, std::uint64_t epoch, int tokens);
 
  private:
-  std::size_t post_head(int node, std::uint64_t epoch, std::vector<std::uint16_t>& ranks);
-  void post_rows(int peer, std::uint64_t epoch, const std::vector<std::uint16_t>& ranks,
-                 std::size_t row_bytes);
+  std::size_t post_head(int node, std::uint64_t epoch);
+  void post_rows(int peer, std::uint64_t epoch, std::size_t row_bytes);
   bool add_answers(std::size_t from, std::size_t to, std::uint64_t epoch);
   void post_answer_rows(int home, std::uint64_t epoch);
 
   const relay::Site& site_;
   relay::Postings& postings_;
   const LaneView& view_;
+  std::vector<std::uint16_t> ranks_;  // [T] of the node that is posted to: who gets the token's row
 };
 
 }  // namespace sluice::engine::cuda

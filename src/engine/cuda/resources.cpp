@@ -283,8 +283,8 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
   }
   {
     const DeviceGuard guard(resources.device);
-    if (!guard.status().ok()) return guard.status();
-    resources.context = memory::current_context();
+    status = guard.status();
+    if (status.ok()) resources.context = memory::current_context();
   }
   g.window = (*resources.windows)[static_cast<std::size_t>(config.rank)].base();
   for (Desk& desk : resources.desks) {
@@ -294,7 +294,8 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
       desk.heaps[rank] = resources.heaps[static_cast<std::size_t>(rank)].base();
     }
   }
-  if (status = set_nodes(config, resources); !status.ok()) return status;
+  if (status.ok()) status = set_nodes(config, resources);
+  if (status = group.agree(status, deadline); !status.ok()) return status;
   g.state = static_cast<State*>(resources.state.get());
   g.board = static_cast<Board*>(resources.board.get());
   for (int peer = 0; peer < config.ranks; ++peer) g.board->falls_with[peer] = 1U << peer;

@@ -47,7 +47,7 @@ bool Watch::elsewhere(int rank) const noexcept {
 }
 
 bool Watch::is_gone(int rank) const noexcept {
-  if (group_->is_dead(rank)) return true;
+  if (group_->is_dead(rank) || has_left(rank)) return true;
   if (relay_ == nullptr) return false;
   // It is silent, or cut off, or has given this rank up.
   const relay::Site& site = relay_->site();
@@ -58,6 +58,13 @@ bool Watch::is_gone(int rank) const noexcept {
   return site.relay_ended(forwarder) ||
          (forwarder != site.rank &&
           (group_->is_dead(forwarder) || says(site.window.gone(forwarder))));
+}
+
+// Its kernels have ended: World::leave comes after that. Of a rank of another node the relay says it.
+bool Watch::has_left(int rank) const noexcept {
+  // Pairs with the release store in Group::leave.
+  return !elsewhere(rank) && group_->control(rank).state.load(std::memory_order_acquire) ==
+                                 static_cast<std::uint32_t>(memory::RankState::left);
 }
 
 // Pairs with Site::give_up, and with protocol::accuse in Presence::take.

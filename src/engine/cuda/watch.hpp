@@ -32,6 +32,7 @@ class Watch {
   void run();
   bool elsewhere(int rank) const noexcept;
   bool is_gone(int rank) const noexcept;
+  bool has_left(int rank) const noexcept;
   bool says(std::size_t offset) const noexcept;
   std::uint64_t beats_of(int rank) const noexcept;
   void listen(int rank, Heard& heard);

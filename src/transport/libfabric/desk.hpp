@@ -10,8 +10,9 @@ namespace sluice::transport {
 
 /// Words that ranks write at each other. The desk of a rank holds those that peers write there, one
 /// writer each, and behind them what this rank writes at peers, until it is there:
-///   desk := half half               half := taken[ranks] signals[rails][ranks][window]
-/// taken[p]: how many chunks of the reader rank p has taken, monotone. signals[r][p]: a ring of what
+///   desk := half half               half := taken[ranks] unread signals[rails][ranks][window]
+/// taken[p]: how many chunks of the reader rank p has taken, monotone. unread: where a chunk without bytes goes, by whomever it
+/// is sent, as not all providers bring an immediate with no bytes at all. signals[r][p]: a ring of what
 /// rank p signals over rail r, where immediates do not travel with writes (otherwise there are no
 /// rings). A signal is
 ///   [its number, from 1, mod 2^32 : 32] [immediate : 32]
@@ -25,7 +26,7 @@ class Desk {
   Desk(int rails, int ranks, int window)
       : ranks_(static_cast<std::size_t>(ranks)),
         window_(static_cast<std::size_t>(window)),
-        half_(ranks_ + static_cast<std::size_t>(rails) * ranks_ * window_),
+        half_(ranks_ + 1 + static_cast<std::size_t>(rails) * ranks_ * window_),
         words_(2 * half_) {}
 
   static constexpr std::uint64_t word(std::uint64_t number, std::uint32_t immediate) noexcept {
@@ -40,8 +41,9 @@ class Desk {
 
   // Places in a half, equal on all ranks.
   std::size_t taken(int writer) const noexcept { return static_cast<std::size_t>(writer); }
+  std::size_t unread() const noexcept { return ranks_; }
   std::size_t signal(int rail, int writer, std::uint64_t number) const noexcept {
-    return ranks_ +
+    return ranks_ + 1 +
            (static_cast<std::size_t>(rail) * ranks_ + static_cast<std::size_t>(writer)) * window_ +
            number % window_;
   }

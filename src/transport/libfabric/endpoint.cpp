@@ -3,32 +3,23 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <ctime>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "base/byte_stream.hpp"
-#include "base/deadline.hpp"
 #include "base/log.hpp"
-#include "base/system_error.hpp"
 
 namespace sluice::transport {
 namespace {
 
 constexpr std::uint32_t kIntroductionVersion = 1;
 constexpr int kRailsMax = 8;
-// Of a rail at which nobody writes.
+// Of a rail at which nobody writes, or nothing but memory.
 constexpr std::size_t kNoArrivals = 16;
-// A provider's own descriptor would wake us in time, but 1.17's `net` has one that is always ready.
-constexpr std::chrono::nanoseconds kNap{100'000};
 
 // Those of which it is known that an immediate comes after all pieces, as they follow each other on a connection.
 bool takes_pieces(const fi_info& info) noexcept {
@@ -52,15 +43,13 @@ Result<std::unique_ptr<Endpoint>> open_libfabric(int rank, int ranks,
 }
 
 LibfabricEndpoint::LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
-                                     std::uint64_t tell_flags, bool apart, bool alone,
-                                     base::Descriptor wake)
+                                     std::uint64_t tell_flags, bool apart, bool alone)
     : library_(library),
       rank_(rank),
       traits_(std::move(traits)),
       apart_(apart),
       alone_(alone),
       desk_(traits_.rails, ranks, in_words() ? traits_.window : 0),
-      wake_(std::move(wake)),
       peers_(static_cast<std::size_t>(ranks)),
       outlet_(library, rank, ranks, traits_, tell_flags, desk_),
       inlet_(library, rank, ranks, desk_, in_words(), apart) {}
@@ -86,7 +75,13 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open(const Library& library
     if (endpoint.ok()) return endpoint;
     base::log_info("rank {}: not with memory of GPUs: {}", rank, endpoint.status().message());
   }
-  return open_on(library, *provider, rank, ranks, settings);
+  Result<std::unique_ptr<Endpoint>> endpoint = open_on(library, *provider, rank, ranks, settings);
+  if (endpoint.ok() || !settings.providers.empty()) return endpoint;
+  // Not another one by itself: it might do on all other ranks.
+  return Status(endpoint.status().code(),
+                fmt::format("{}; provider {} was the first that is there, and SLUICE_NETWORK names "
+                            "others",
+                            endpoint.status().message(), provider->name));
 }
 
 Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open_on(const Library& library,
@@ -94,9 +89,6 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open_on(const Library& libr
                                                              int ranks,
                                                              const LibfabricSettings& settings) {
   const fi_info& info = provider.info();
-  base::Descriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.open()) return base::system_status(errno, "cannot create an eventfd");
-
   Traits traits;
   traits.provider = provider.name;
   traits.signals = provider.signals;
@@ -109,8 +101,8 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open_on(const Library& libr
   }
   std::unique_ptr<LibfabricEndpoint> endpoint(new LibfabricEndpoint(
       library, rank, ranks, std::move(traits), provider.in_order() ? 0 : FI_DELIVERY_COMPLETE,
-      receives_apart(info, settings), settings.processors >= LibfabricSettings::kReceiverProcessors,
-      std::move(wake)));
+      receives_apart(info, settings),
+      settings.processors >= LibfabricSettings::kReceiverProcessors));
   if (Status status = endpoint->open_rails(provider); !status.ok()) return status;
   std::vector<std::string_view> nics;
   for (const Info& rail : provider.rails) nics.emplace_back(rail->domain_attr->name);
@@ -126,7 +118,8 @@ Status LibfabricEndpoint::open_rails(const Provider& provider) {
   for (std::size_t i = 0; i < (apart_ ? 2 : 1) * rails(); ++i) {
     const bool out_only = apart_ && i < rails();
     Result<std::unique_ptr<Rail>> rail =
-        Rail::open(library_, *provider.rails[i % rails()], out_only ? kNoArrivals : arrivals_max());
+        Rail::open(library_, *provider.rails[i % rails()],
+                   out_only || in_words() ? kNoArrivals : arrivals_max());
     if (!rail.ok()) return rail.status();
     const Result<int> desk = (*rail)->add_memory(desk_.base(), desk_.bytes());
     if (!desk.ok()) return desk.status();
@@ -309,24 +302,6 @@ std::size_t LibfabricEndpoint::poll_arrived(std::span<Event> events) {
     events[i] = {Event::Kind::arrived, -1, immediates[i], 0};
   }
   return count;
-}
-
-void LibfabricEndpoint::idle(std::chrono::nanoseconds at_most) {
-  const std::chrono::nanoseconds nap = std::min(at_most, kNap);
-  timespec time{};
-  time.tv_nsec = static_cast<long>(std::max<std::int64_t>(nap.count(), 0));
-  pollfd entry{wake_.number(), POLLIN, 0};
-  if (::ppoll(&entry, 1, &time, nullptr) > 0) {
-    std::uint64_t wakes = 0;
-    // Nonblocking, and of no interest: whoever else read it has woken us as well.
-    [[maybe_unused]] const ssize_t read = ::read(wake_.number(), &wakes, sizeof(wakes));
-  }
-}
-
-void LibfabricEndpoint::wake() noexcept {
-  const std::uint64_t one = 1;
-  while (::write(wake_.number(), &one, sizeof(one)) < 0 && errno == EINTR) {
-  }
 }
 
 std::uint64_t LibfabricEndpoint::bytes_put(int peer) const noexcept {

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "base/descriptor.hpp"
 #include "transport/libfabric.hpp"
 #include "transport/libfabric/desk.hpp"
 #include "transport/libfabric/inlet.hpp"
@@ -33,8 +32,6 @@ class LibfabricEndpoint final : public Endpoint {
   void abandon(int peer) override;
   std::optional<std::uint64_t> mark(int peer) override { return outlet_.mark(peer); }
   bool is_out(int peer, std::uint64_t mark) const override { return outlet_.is_out(peer, mark); }
-  void idle(std::chrono::nanoseconds at_most) override;
-  void wake() noexcept override;
   std::uint64_t bytes_put(int peer) const noexcept override;
 
  private:
@@ -45,7 +42,7 @@ class LibfabricEndpoint final : public Endpoint {
   };
 
   LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
-                    std::uint64_t tell_flags, bool apart, bool alone, base::Descriptor wake);
+                    std::uint64_t tell_flags, bool apart, bool alone);
   Status open_rails(const Provider& provider);
   static Result<std::unique_ptr<Endpoint>> open_on(const Library& library, const Provider& provider,
                                                    int rank, int ranks,
@@ -74,7 +71,6 @@ class LibfabricEndpoint final : public Endpoint {
   const bool apart_;  // There are rails for a receiver.
   const bool alone_;  // It has a processor to itself.
   Desk desk_;
-  base::Descriptor wake_;  // An eventfd.
   std::vector<Peer> peers_;
   std::size_t regions_ = 0;
   Outlet outlet_;  // Its posts outlive the rails, whose providers use them.

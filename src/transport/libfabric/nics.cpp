@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <system_error>
+#include <utility>
 
 namespace sluice::transport {
 namespace {
@@ -47,7 +49,8 @@ Indices unasked(std::span<const Nic> nics, bool one) {
   std::iota(all.begin(), all.end(), std::size_t{0});
   all = best(all, [&](std::size_t i) { return nics[i].reachable; });
   if (one && !all.empty()) all.resize(1);
-  return best(all, [&](std::size_t i) { return nics[i].speed; });
+  const auto speed = [&](std::size_t i) { return nics[i].speed; };
+  return std::ranges::find(all, std::uint64_t{0}, speed) == all.end() ? best(all, speed) : all;
 }
 
 }  // namespace
@@ -66,6 +69,19 @@ std::vector<std::size_t> choose_nics(std::span<const Nic> nics, const NicWishes&
   std::size_t turn = static_cast<std::size_t>(before) * rails.size();
   for (std::size_t& rail : rails) rail = own[turn++ % own.size()];
   return rails;
+}
+
+Nic completed(Nic nic, const std::string& sysfs) {
+  const std::filesystem::path folder = std::filesystem::path(sysfs) / nic.name;
+  if (nic.speed == 0) {
+    double gigabits = 0;  // "200 Gb/sec (4X HDR)"
+    if (std::ifstream(folder / "ports/1/rate") >> gigabits && gigabits > 0) {
+      nic.speed = static_cast<std::uint64_t>(gigabits * 1e9);
+    }
+  }
+  std::error_code error;
+  if (nic.path.empty()) nic.path = std::filesystem::canonical(folder / "device", error).string();
+  return nic;
 }
 
 std::string bus_path(std::string_view address) {

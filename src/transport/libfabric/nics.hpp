@@ -31,9 +31,13 @@ struct NicWishes {
 
 /// By rail, which of `nics`; empty: not all that are named are there, or there is none.
 ///
-/// Of those that are reachable (all, where none is), the fastest; of these, the nearest. Ranks that choose from the same ones,
-/// and their rails, take one after the other, and begin again after the last.
+/// Of those that are reachable (all, where none is), the fastest, if the speeds of all are known; of these, the nearest. Ranks that
+/// choose from the same ones, and their rails, take one after the other, and begin again after the last.
 std::vector<std::size_t> choose_nics(std::span<const Nic> nics, const NicWishes& wishes);
+
+/// With what the provider did not say of it, and the system knows: those of InfiniBand and RoCE (`sysfs`: /sys/class/infiniband).
+/// libfabric before 2.0 knows no speed of cards from HDR on, and verbs before 2.3.1 not where a card is.
+Nic completed(Nic nic, const std::string& sysfs = "/sys/class/infiniband");
 
 /// Where a device is on the bus: its folder in sysfs, without links, whose parts are the bridges on the way to it.
 /// `address`: of PCI, as "0000:1b:00.0". Empty: not known.

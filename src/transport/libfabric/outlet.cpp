@@ -58,6 +58,13 @@ Rail::Piece Outlet::piece_of(const Path& path, const Piece& piece) const noexcep
           to.base + piece.to_offset, to.key};
 }
 
+// Of the desks: from a place of this rank's to one of the peer's.
+Rail::Piece Outlet::word_of(const Path& path, std::size_t own, std::size_t remote,
+                            std::uint64_t word) noexcept {
+  return {kDeskMemory, desk_.keep(own, word), sizeof(word), path.desk.base + Desk::offset(remote),
+          path.desk.key};
+}
+
 Posted Outlet::put(const Chunk& chunk) {
   Peer& peer = of(chunk.peer);
   if (peer.gone) return Posted::gone;
@@ -76,12 +83,9 @@ Posted Outlet::put(const Chunk& chunk) {
     write.flags = in_words() ? 0 : FI_REMOTE_CQ_DATA;
     if (signals_ == SignalMode::serial) write.flags = FI_DELIVERY_COMPLETE;
     write.data = chunk.immediate;
-    // For no bytes any memory will do.
-    write.pieces[0] = {kDeskMemory, desk_.base(), 0, path.desk.base, path.desk.key};
-    if (chunk.bytes > 0) {
-      write.pieces[0] =
-          piece_of(path, {chunk.from, chunk.from_offset, chunk.to, chunk.to_offset, chunk.bytes});
-    }
+    write.pieces[0] = chunk.bytes > 0 ? piece_of(path, {chunk.from, chunk.from_offset, chunk.to,
+                                                        chunk.to_offset, chunk.bytes})
+                                      : word_of(path, desk_.unread(), desk_.unread(), 0);
     for (const Piece& piece : chunk.with) write.pieces[write.count++] = piece_of(path, piece);
     const Posted posted = this->write(write, rail, post);
     if (posted != Posted::yes) return posted;
@@ -100,8 +104,7 @@ bool Outlet::write_word(Post* post, std::size_t rail, std::size_t own, std::size
                         std::uint64_t word) {
   const Path& path = of(post->peer).paths[rail];
   Rail::Write write;
-  write.pieces[0] = {kDeskMemory, desk_.keep(own, word), sizeof(word),
-                     path.desk.base + Desk::offset(remote), path.desk.key};
+  write.pieces[0] = word_of(path, own, remote, word);
   write.flags = post->kind == Post::Kind::tell ? tell_flags_ : 0;
   return this->write(write, rail, post) == Posted::yes;
 }

@@ -98,6 +98,8 @@ class Outlet {
   bool in_words() const noexcept { return signals_ != SignalMode::immediate; }
 
   Rail::Piece piece_of(const Path& path, const Piece& piece) const noexcept;
+  Rail::Piece word_of(const Path& path, std::size_t own, std::size_t remote,
+                      std::uint64_t word) noexcept;
   Post* new_post(Post::Kind kind, int peer);
   void release(Post* post) { free_posts_.push_back(post); }
   /// Posts it; otherwise releases `post`, and unless the provider is busy the peer is lost.

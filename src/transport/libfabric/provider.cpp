@@ -22,8 +22,10 @@ namespace {
 
 constexpr std::array kPreferred{"efa-direct", "efa", "cxi",        "verbs;ofi_rxm",
                                 "tcp",        "net", "tcp;ofi_rxm"};
-// Asked for first; a provider that has less offers nothing then, and is asked without a number.
+// Asked for first; a provider that has less offers nothing then, and is asked without a number. With memory of GPUs fewer:
+// ofi_rxm takes buffers for more than 1024 writes at once from the system as they are needed, and then has CUDA register them.
 constexpr std::size_t kQueueEntries = 4096;
+constexpr std::size_t kDeviceQueueEntries = 1024;
 constexpr std::size_t kImmediateBytes = 4;
 constexpr std::size_t kPutBytesMax = std::size_t{1} << 30;
 // Of libfabric 2.x, a fabric of provider efa: what the adapter itself does, and nothing else.
@@ -36,8 +38,15 @@ bool is_called(const fi_info& info, std::string_view name) noexcept {
   return (direct ? kEfaDirect : provider) == name;
 }
 
-Info hints_for(const Library& library, const std::string& provider, bool device_memory,
-               bool in_order, std::size_t entries) {
+/// What is asked for; a provider that lacks it offers nothing.
+struct Asked {
+  bool device_memory = false;
+  bool immediates = false;
+  bool in_order = false;
+  std::size_t entries = 0;  // 0: as many as it likes.
+};
+
+Info hints_for(const Library& library, const std::string& provider, const Asked& asked) {
   Info hints(library.dupinfo(nullptr), FreeInfo{&library});
   if (!hints) return hints;
   hints->caps = FI_MSG | FI_RMA | FI_WRITE | FI_REMOTE_WRITE;
@@ -45,14 +54,15 @@ Info hints_for(const Library& library, const std::string& provider, bool device_
   hints->ep_attr->type = FI_EP_RDM;
   hints->domain_attr->mr_mode =
       FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
-  if (device_memory) {
+  if (asked.immediates) hints->domain_attr->cq_data_size = kImmediateBytes;
+  if (asked.device_memory) {
     hints->caps |= FI_HMEM;
     hints->domain_attr->mr_mode |= FI_MR_HMEM;
   }
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
-  hints->tx_attr->size = entries;
-  if (in_order) {
+  hints->tx_attr->size = asked.entries;
+  if (asked.in_order) {
     hints->tx_attr->msg_order = FI_ORDER_WAW;
     hints->rx_attr->msg_order = FI_ORDER_WAW;
   }
@@ -67,8 +77,14 @@ bool keeps_order(const fi_info& info) noexcept {
   return (info.tx_attr->msg_order & FI_ORDER_WAW) != 0;
 }
 
-// Neither loopback nor link-local.
+// Neither loopback nor link-local; and on Ethernet an address of IP: with InfiniBand's, which verbs offers of every card, no
+// connection is made there.
 bool reachable(const fi_info& info) noexcept {
+  const fi_link_attr* const link = info.nic != nullptr ? info.nic->link_attr : nullptr;
+  if (info.addr_format == FI_SOCKADDR_IB && link != nullptr && link->network_type != nullptr &&
+      std::string_view(link->network_type) == "Ethernet") {
+    return false;
+  }
   if (info.src_addr == nullptr) return true;
   if (info.addr_format == FI_SOCKADDR_IN) {
     sockaddr_in address;
@@ -88,7 +104,7 @@ Nic nic_of(const fi_info& info) {
   Nic nic;
   nic.name = info.domain_attr->name;
   nic.reachable = reachable(info);
-  if (info.nic == nullptr) return nic;
+  if (info.nic == nullptr) return completed(std::move(nic));
   if (const fi_link_attr* link = info.nic->link_attr) {
     nic.speed = link->speed;
     nic.reachable = nic.reachable && link->state != FI_LINK_DOWN;
@@ -98,7 +114,7 @@ Nic nic_of(const fi_info& info) {
     nic.path = bus_path(fmt::format("{:04x}:{:02x}:{:02x}.{:x}", pci.domain_id, pci.bus_id,
                                     pci.device_id, pci.function_id));
   }
-  return nic;
+  return completed(std::move(nic));
 }
 
 // What each rail is opened with, of all that was offered; empty: nothing that is wished.
@@ -128,6 +144,11 @@ std::vector<Info> pick(const Library& library, const fi_info* all, const std::st
 }
 
 }  // namespace
+
+// Others take names of cards in its place, and would offer nothing.
+bool takes_address(std::string_view provider) noexcept {
+  return moved_by_processor(provider) || provider.starts_with("verbs");
+}
 
 bool moved_by_processor(std::string_view provider) noexcept {
   return provider.starts_with("tcp") || provider == "net";
@@ -181,7 +202,8 @@ Result<SignalMode> choose_signals(const Provider& provider, const LibfabricSetti
 
 std::vector<Info> offer(const Library& library, const LibfabricSettings& settings,
                         const std::string& provider, bool device_memory) {
-  const char* node = settings.address.empty() ? nullptr : settings.address.c_str();
+  const bool anywhere = settings.address.empty() || !takes_address(provider);
+  const char* const node = anywhere ? nullptr : settings.address.c_str();
   NicWishes wishes;
   wishes.names = settings.nics;
   // Interfaces of a host may be of networks of which some do not reach its peers.
@@ -190,10 +212,12 @@ std::vector<Info> offer(const Library& library, const LibfabricSettings& setting
   for (const std::string& other : settings.near_before) wishes.before.push_back(bus_path(other));
   wishes.rails = settings.rails;
   const SignalHandlersKept kept;
+  const std::size_t entries = device_memory ? kDeviceQueueEntries : kQueueEntries;
   // Strong first: what a provider lacks is refused, not left out.
-  for (const bool in_order : {true, false}) {
-    for (const std::size_t entries : {kQueueEntries, std::size_t{0}}) {
-      const Info hints = hints_for(library, provider, device_memory, in_order, entries);
+  constexpr std::pair<bool, bool> kStrengths[] = {{true, true}, {false, true}, {false, false}};
+  for (const auto& [immediates, in_order] : kStrengths) {
+    for (const std::size_t most : {entries, std::size_t{0}}) {
+      const Info hints = hints_for(library, provider, {device_memory, immediates, in_order, most});
       fi_info* all = nullptr;
       if (!hints || library.getinfo(kFabricVersion, node, nullptr, node != nullptr ? FI_SOURCE : 0,
                                     hints.get(), &all) != 0) {

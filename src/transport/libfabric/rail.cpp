@@ -19,21 +19,29 @@ Status open_queue(const Library& library, fid_domain* domain, std::size_t entrie
   attributes.wait_obj = FI_WAIT_NONE;
   fid_cq* queue = nullptr;
   if (const int error = fi_cq_open(domain, &attributes, &queue, nullptr); error != 0) {
-    return library.failure(fmt::format("cannot open a completion queue of {} entries", entries),
-                           error);
+    return library.failure(
+        fmt::format("cannot open a completion queue of {} entries (fewer with fewer "
+                    "SLUICE_NETWORK_CREDITS)",
+                    entries),
+        error);
   }
   out.reset(queue);
   return {};
 }
 
-#if FI_MAJOR_VERSION > 1 || FI_MINOR_VERSION >= 18
-long forbid_cuda(fid_ep* endpoint) noexcept {
-  const bool permitted = false;
-  // Within a node a provider may copy through shared memory, by CUDA. One that does not know this option does not.
+// What it may take for one node are two here, which do not share memory: containers, say. It would copy from GPUs by CUDA, too.
+// A provider that does not know this option does not.
+void forbid_shared_memory([[maybe_unused]] fid_ep* endpoint) noexcept {
 #if FI_MAJOR_VERSION > 1 || FI_MINOR_VERSION >= 21
+  const bool permitted = false;
   (void)fi_setopt(&endpoint->fid, FI_OPT_ENDPOINT, FI_OPT_SHARED_MEMORY_PERMITTED, &permitted,
                   sizeof(permitted));
 #endif
+}
+
+#if FI_MAJOR_VERSION > 1 || FI_MINOR_VERSION >= 18
+long forbid_cuda(fid_ep* endpoint) noexcept {
+  const bool permitted = false;
   return fi_setopt(&endpoint->fid, FI_OPT_ENDPOINT, FI_OPT_CUDA_API_PERMITTED, &permitted,
                    sizeof(permitted));
 }
@@ -45,9 +53,10 @@ long forbid_cuda(fid_ep* endpoint) noexcept {
 }
 #endif
 
-/// ofi_rxm speaks for the messages that it copies: those that are written here it hands to verbs as they are, which calls no
-/// CUDA. (It refuses wherever buffers must be registered, as with verbs; 1.17's knows no such option.)
-bool never_calls_cuda(const fi_info& info) noexcept {
+/// ofi_rxm speaks for the messages that it copies: those that are written here it hands to verbs as they are. (It refuses wherever
+/// buffers must be registered, as with verbs; 1.17's knows no such option.) CUDA it has register its own buffers: when peers
+/// connect, and when more writes are under way than ever before, of which kDeviceQueueEntries leaves none.
+bool may_speak_of_copies(const fi_info& info) noexcept {
   return std::string_view(info.fabric_attr->prov_name) == "verbs;ofi_rxm";
 }
 
@@ -89,9 +98,10 @@ Result<std::unique_ptr<Rail>> Rail::open(const Library& library, const fi_info& 
     return library.failure("cannot open an endpoint", error);
   }
   rail->endpoint_.reset(endpoint);
+  forbid_shared_memory(endpoint);
   // A provider that calls CUDA while kernels wait for what it brings may wait for them.
   long refused = (own->caps & FI_HMEM) != 0 ? forbid_cuda(endpoint) : 0;
-  if (never_calls_cuda(*own)) refused = 0;
+  if (may_speak_of_copies(*own)) refused = 0;
   int error = fi_ep_bind(endpoint, &peers->fid, 0);
   if (error == 0) error = fi_ep_bind(endpoint, &rail->sent_->fid, FI_TRANSMIT);
   if (error == 0) error = fi_ep_bind(endpoint, &rail->arrived_->fid, FI_RECV);

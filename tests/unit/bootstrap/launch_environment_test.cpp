@@ -17,12 +17,16 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-Result<Launch> read(const Variables& variables) {
-  return read_launch(base::Environment([&](const char* name) -> std::optional<std::string> {
+base::Environment environment_of(const Variables& variables) {
+  return base::Environment([&](const char* name) -> std::optional<std::string> {
     const auto found = variables.find(name);
     if (found == variables.end()) return std::nullopt;
     return found->second;
-  }));
+  });
+}
+
+Result<Launch> read(const Variables& variables) {
+  return read_launch(environment_of(variables));
 }
 
 Variables with(Variables variables, const std::string& name, const std::string& value) {
@@ -55,6 +59,22 @@ const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "0"},
 const Variables kSlurm{{"SLURM_PROCID", "5"},         {"SLURM_NTASKS", "8"},
                        {"SLURM_STEP_NUM_TASKS", "6"}, {"SLURM_JOB_ID", "12"},
                        {"SLURM_STEP_ID", "3"},        {"SLURM_STEP_NUM_NODES", "1"}};
+
+// What it says is then read_launch's.
+TEST(LaunchEnvironment, SaysWhetherALauncherHasStartedIt) {
+  for (const Variables& all : {kSluice, kTorch, kOpenMpi, kSlurm}) {
+    EXPECT_TRUE(is_launched(environment_of(all)));
+  }
+  EXPECT_TRUE(is_launched(environment_of({{"SLUICE_RANK", "2"}})));
+  EXPECT_NE(read({{"SLUICE_RANK", "2"}}).status().message().find("SLUICE_SIZE"), std::string::npos);
+  for (const Variables& few : {Variables{},
+                               {{"RANK", "1"}},
+                               {{"SLURM_PROCID", "0"}},
+                               {{"OMPI_COMM_WORLD_RANK", ""}},
+                               {{"SLUICE_RENDEZVOUS", "unix:name"}}}) {
+    EXPECT_FALSE(is_launched(environment_of(few)));
+  }
+}
 
 TEST(LaunchEnvironment, ReadsItsOwnVariables) {
   const auto launch = read(kSluice);

@@ -11,8 +11,8 @@ namespace {
 
 TEST(Desk, HasAPlaceOfItsOwnForEveryWord) {
   Desk desk(2, 3, 5);
-  std::set<std::size_t> places;
-  int words = 0;
+  std::set<std::size_t> places{desk.unread()};
+  int words = 1;
   for (int writer = 0; writer < 3; ++writer) {
     places.insert(desk.taken(writer));
     ++words;

@@ -318,20 +318,6 @@ TEST_P(Endpoints, TakeNoMemoryOnceTheyHaveBegun) {
   EXPECT_EQ(at(0).introduction().status().code(), StatusCode::failed_precondition);
 }
 
-TEST_P(Endpoints, AreWokenByOtherThreads) {
-  join(2, 64);
-  if (!joined_) return;
-  std::thread other([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    at(0).wake();
-  });
-  // Whatever idle() takes for too long, it ends: this waits for the wake at the latest.
-  const auto deadline = base::Deadline::after(seconds(30));
-  at(0).idle(seconds(30));
-  EXPECT_FALSE(deadline.expired());
-  other.join();
-}
-
 int threads_of_this_process() {
   const std::filesystem::directory_iterator threads("/proc/self/task");
   return static_cast<int>(std::distance(begin(threads), end(threads)));

@@ -102,7 +102,7 @@ std::vector<std::int64_t> talk(Joined& joined, int messages, const Load& load) {
       const auto self = static_cast<std::size_t>(rank);
       Endpoint& endpoint = *joined.endpoints[self];
       Talker talker(endpoint, joined.memory[self], rank, ranks, messages, Scheme::per_message,
-                    /*idles=*/true, load);
+                    /*naps=*/true, load);
       if (talker.run(base::Deadline::after(std::chrono::seconds(60)))) wrong[self] = talker.wrong();
       ++ready;
       // Its peers' last chunks move while it polls.

@@ -5,10 +5,12 @@
 #include "transport/libfabric/nics.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -88,6 +90,41 @@ TEST(Nics, ThoseThatAreNamedAndNoOthers) {
   EXPECT_EQ(choose_nics(host(), {.names = names, .one = true, .rails = 2}), (Indices{8, 0}));
   EXPECT_EQ(choose_nics(host(), {.names = names, .near = gpu(6)}), Indices{8});
   EXPECT_EQ(choose_nics(host(), {.names = {"mlx5_7", "mlx5_8"}}), Indices{});
+}
+
+// The one whose speed is known need not be the fastest.
+TEST(Nics, SpeedsCountIfAllAreKnown) {
+  const std::vector<Nic> nics{{"a", "", 0}, {"b", "", kSlow}, {"c", "", kFast}};
+  EXPECT_EQ(choose_nics(nics, {.rails = 3}), (Indices{0, 1, 2}));
+  const std::vector<Nic> down{{"a", "", 0, false}, {"b", "", kSlow}, {"c", "", kFast}};
+  EXPECT_EQ(choose_nics(down, {.rails = 2}), (Indices{2, 2}));
+}
+
+// As the kernel shows a card of InfiniBand.
+TEST(Nics, WhatTheProviderDoesNotSayTheSystemDoes) {
+  const std::filesystem::path root =
+      std::filesystem::path(::testing::TempDir()) / ("sluice_nics_" + std::to_string(::getpid()));
+  const std::filesystem::path device = root / "devices/pci0000:10/0000:11:00.0";
+  const std::filesystem::path card = root / "infiniband/mlx5_0";
+  std::filesystem::create_directories(device);
+  std::filesystem::create_directories(card / "ports/1");
+  std::filesystem::create_symlink(device, card / "device");
+  std::ofstream(card / "ports/1/rate") << "200 Gb/sec (4X HDR)\n";
+  const std::string folder = (root / "infiniband").string();
+  const std::string path = std::filesystem::canonical(device).string();
+
+  const Nic found = completed({"mlx5_0"}, folder);
+  EXPECT_EQ(found.speed, 200'000'000'000U);
+  EXPECT_EQ(found.path, path);
+  const Nic said = completed({"mlx5_0", "/sys/devices/other", kSlow}, folder);
+  EXPECT_EQ(said.speed, kSlow);
+  EXPECT_EQ(said.path, "/sys/devices/other");
+  std::ofstream(card / "ports/1/rate") << "unknown\n";
+  EXPECT_EQ(completed({"mlx5_0"}, folder).speed, 0U);
+  const Nic other = completed({"eth0"}, folder);
+  EXPECT_EQ(other.speed, 0U);
+  EXPECT_EQ(other.path, "");
+  std::filesystem::remove_all(root);
 }
 
 TEST(Nics, ThoseThatOthersCannotReachOnlyIfThereAreNoOthers) {

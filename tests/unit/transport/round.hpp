@@ -40,7 +40,7 @@ class Round {
       auto& memory = memory_[static_cast<std::size_t>(rank)];
       EXPECT_EQ(*endpoints_.back()->add_region(memory.data(), memory.size()), 0);
       talkers_.emplace_back(*endpoints_.back(), memory, rank, ranks, messages, scheme,
-                            /*idles=*/false, load);
+                            /*naps=*/false, load);
     }
   }
 

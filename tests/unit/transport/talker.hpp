@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "base/deadline.hpp"
@@ -44,14 +45,14 @@ class Talker {
   }
 
   Talker(Endpoint& endpoint, std::vector<std::byte>& memory, int rank, int ranks, int messages,
-         Scheme scheme, bool idles = false, const Load& load = {})
+         Scheme scheme, bool naps = false, const Load& load = {})
       : endpoint_(endpoint),
         memory_(memory),
         rank_(rank),
         ranks_(ranks),
         messages_(messages),
         scheme_(scheme),
-        idles_(idles),
+        naps_(naps),
         load_(load),
         arrivals_(2 * ranks * load.slots),
         peers_(static_cast<std::size_t>(ranks), Peer(load.slots)),
@@ -72,7 +73,7 @@ class Talker {
     }
     moved = receive() || moved;
     if (done(silent)) return true;
-    if (!moved && idles_) endpoint_.idle(std::chrono::microseconds(50));
+    if (!moved && naps_) std::this_thread::sleep_for(std::chrono::microseconds(50));
     return false;
   }
   /// For ranks that are done: until all of them are.
@@ -295,7 +296,7 @@ class Talker {
   int ranks_;
   int messages_;
   Scheme scheme_;
-  bool idles_;
+  bool naps_;
   Load load_;
   Arrivals arrivals_;
   std::vector<Peer> peers_;

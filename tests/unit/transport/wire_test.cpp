@@ -110,7 +110,7 @@ class WrongSchemes : public OverWire {
     for (int rank = 0; rank < kRanks; ++rank) {
       const auto i = static_cast<std::size_t>(rank);
       talkers.emplace_back(*joined_->endpoints[i], joined_->memory[i], rank, kRanks, kMessages,
-                           scheme, /*idles=*/true, kLoad);
+                           scheme, /*naps=*/true, kLoad);
     }
     const auto deadline = base::Deadline::after(seconds(60));
     bool done = false;
