@@ -67,6 +67,7 @@ Status BoardBridge::look() {
     if (event.kind == Event::Kind::lost) lost = event.peer;
     if (event.kind != Event::Kind::arrived) continue;
     const auto leader = static_cast<int>(event.immediate / 2);
+    if (static_cast<std::size_t>(leader) >= came_.size()) continue;  // Of no rank.
     ++came_[static_cast<std::size_t>(leader)];
     if (event.immediate % 2 != 0) failed_ = leader;
     endpoint_->took(leader, 1);

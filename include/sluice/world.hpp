@@ -42,8 +42,9 @@ class SLUICE_API World {
   /// variable), mismatch (ranks say different sizes, or their builds differ), unavailable (a rank ended or gave up),
   /// deadline_exceeded, io_error, out_of_memory.
   static Result<World> from_environment(const WorldOptions& options = {});
-  /// Joins `size` ranks at a rendezvous, which rank 0 serves: "tcp:host:port", the port 1 to 65535, or "unix:name", at most
-  /// 100 bytes (an abstract socket of one host; nothing stays behind in the file system).
+  /// Joins `size` ranks at a rendezvous, which rank 0 serves: "tcp:host:port", the port 1 to 65535, "tcp:host:port/name", or
+  /// "unix:name" (an abstract socket of one host; nothing stays behind in the file system). A name has at most 100 bytes. Ranks
+  /// that come to a port by another name, or by none, are those of another job: they go on to wait for theirs until the deadline.
   static Result<World> join(int rank, int size, std::string_view rendezvous,
                             const WorldOptions& options = {});
   /// Joins with a caller's store, through which ranks of several nodes also make their collective calls

@@ -236,8 +236,8 @@ Communicator::~Communicator() = default;
 
 Result<Communicator> Communicator::create(World& world, const Shape& shape,
                                           const CommunicatorOptions& options) {
-  return api::guarded([&]() -> Result<Communicator> {
-    if (world.group() == nullptr) return world.barrier();  // Which says what is wrong with it.
+  if (world.group() == nullptr) return world.barrier();  // Which says what is wrong with it.
+  return api::guarded_for_all(*world.group(), [&]() -> Result<Communicator> {
     Result<engine::EngineConfig> config =
         api::resolve(shape, options, world.rank(), world.group()->nodes());
     // A rank whose own arguments are wrong tells the others, so that all get one Status. A description has a number for every

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "bootstrap/group.hpp"
 #include "sluice/status.hpp"
 
 namespace sluice::api {
@@ -16,6 +17,18 @@ auto guarded(const Call& call) noexcept -> decltype(call()) {
     return call();
   } catch (...) {
     return status_of_caught();
+  }
+}
+
+/// The same of a collective call: where it is cut short so, others may be in the midst of it, and the next one would not fit.
+template <typename Call>
+auto guarded_for_all(bootstrap::Group& group, const Call& call) noexcept -> decltype(call()) {
+  try {
+    return call();
+  } catch (...) {
+    Status status = status_of_caught();
+    group.give_up(status);
+    return status;
   }
 }
 

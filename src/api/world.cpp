@@ -21,6 +21,7 @@ namespace sluice {
 namespace {
 
 using api::guarded;
+using api::guarded_for_all;
 using bootstrap::Group;
 
 Status check_size(int size) {
@@ -43,13 +44,12 @@ Status gone_status() {
                 "this World has been moved from: it has no ranks to call");
 }
 
-Status check_active(const std::shared_ptr<Group>& group) {
-  if (group == nullptr) return gone_status();
+Status check_active(Group& group) {
   // Own stores only: relaxed would do, acquire keeps the page's one rule.
-  const auto state = group->control(group->rank()).state.load(std::memory_order_acquire);
+  const auto state = group.control(group.rank()).state.load(std::memory_order_acquire);
   if (state != static_cast<std::uint32_t>(memory::RankState::left)) return {};
   return Status(StatusCode::failed_precondition,
-                "rank " + std::to_string(group->rank()) + " has left this world");
+                "rank " + std::to_string(group.rank()) + " has left this world");
 }
 
 }  // namespace
@@ -86,10 +86,16 @@ Result<World> World::join(int rank, int size, std::string_view rendezvous,
     const auto deadline = base::Deadline::after(options.deadline);
     // Ranks that can meet at a name are on one machine.
     const bool named = address->kind == store::Address::Kind::unix_abstract;
+    // Where rank 0 listens at all addresses, that says not where others reach it.
+    const bool anywhere = address->host == "0.0.0.0" || address->host == "::";
     bootstrap::Rendezvous meeting(*address, rank, size, deadline);
     auto group = bootstrap::ProcessGroup::create(
         rank, size, [&](std::string_view blob) { return meeting.gather(blob); }, deadline,
-        bootstrap::this_host(), {named ? "localhost" : address->host, nullptr});
+        bootstrap::this_host(),
+        {named      ? "localhost"
+         : anywhere ? ""
+                    : address->host,
+         nullptr});
     meeting.end(group.ok());
     if (!group.ok()) return group.status();
     return World(std::move(*group), options);
@@ -156,8 +162,9 @@ Result<std::vector<World>> World::threads(const std::vector<int>& node_sizes,
 }
 
 Result<std::vector<std::string>> World::all_gather(std::string_view blob) {
-  return guarded([&]() -> Result<std::vector<std::string>> {
-    if (Status status = check_active(group_); !status.ok()) return status;
+  if (group_ == nullptr) return gone_status();
+  return guarded_for_all(*group_, [&]() -> Result<std::vector<std::string>> {
+    if (Status status = check_active(*group_); !status.ok()) return status;
     return group_->all_gather(blob, base::Deadline::after(options_.deadline));
   });
 }
@@ -167,8 +174,9 @@ Status World::barrier() {
 }
 
 Result<World> World::split(int color, int key) {
-  return guarded([&]() -> Result<World> {
-    if (Status status = check_active(group_); !status.ok()) return status;
+  if (group_ == nullptr) return gone_status();
+  return guarded_for_all(*group_, [&]() -> Result<World> {
+    if (Status status = check_active(*group_); !status.ok()) return status;
     auto group = group_->split(color, key, base::Deadline::after(options_.deadline));
     if (!group.ok()) return group.status();
     return World(std::move(*group), options_);
@@ -177,7 +185,8 @@ Result<World> World::split(int color, int key) {
 
 Status World::leave(std::chrono::nanoseconds deadline) {
   return guarded([&]() -> Status {
-    if (Status status = check_active(group_); !status.ok()) return status;
+    if (group_ == nullptr) return gone_status();
+    if (Status status = check_active(*group_); !status.ok()) return status;
     return group_->leave(base::Deadline::after(deadline));
   });
 }

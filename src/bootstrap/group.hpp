@@ -24,8 +24,8 @@ namespace sluice::bootstrap {
 /// nodes are reached by collective calls only: their memory is not mapped, and of their life there is
 /// a hint at most.
 ///
-/// Two implementations: threads of one process, and processes joined by a mesh of sockets. All
-/// collective calls come in the same order on every rank; every one of them ends by its deadline,
+/// Three implementations: threads of one process, processes of one host joined by a mesh of sockets, and those of several nodes,
+/// which have a store. All collective calls come in the same order on every rank; every one of them ends by its deadline,
 /// and a peer's death ends it early with `unavailable` and a message that names the peer.
 class Group : public Peers, public std::enable_shared_from_this<Group> {
  public:
@@ -61,6 +61,10 @@ class Group : public Peers, public std::enable_shared_from_this<Group> {
 
   /// Collective. Ranks of one color form a group ordered by (key, rank).
   virtual Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) = 0;
+
+  /// This rank was cut short in a collective call, as by want of memory, and others may be in the midst of it: it makes none any
+  /// more, its own give `why` from now on, and those of others end. Its communicators live.
+  virtual void give_up(const Status& why) noexcept = 0;
 
   /// Marks this rank as left on its control page, rings every peer, and waits until every living
   /// peer has been told (see World::leave).

@@ -54,11 +54,14 @@ std::string routed_address() {
 Result<HostIdentity> this_host() {
   constexpr const char* kBootPath = "/proc/sys/kernel/random/boot_id";
   HostIdentity identity;
+  errno = 0;
   std::ifstream(kBootPath) >> identity.machine;
   if (identity.machine.empty()) {
-    return Status(StatusCode::io_error,
-                  std::string("cannot read ") + kBootPath +
-                      ", which tells whether ranks run on one machine: is /proc mounted?");
+    const int error = errno;
+    const std::string why = error == 0 ? "nothing is there" : base::error_text(error);
+    return Status(StatusCode::io_error, std::string("cannot read ") + kBootPath +
+                                            ", which tells whether ranks run on one machine: " +
+                                            why + (error == ENOENT ? "; is /proc mounted?" : ""));
   }
   identity.node = identity.machine + "/" + namespace_number("/proc/self/ns/net");
   const base::Environment environment = base::Environment::read();

@@ -78,19 +78,22 @@ class Reader {
   Status status_;
 };
 
-// A rendezvous that only ranks of one job on one host know. Long job names are shortened to a
-// prefix and a hash (FNV-1a), which keeps them apart.
-std::string unix_rendezvous(std::initializer_list<std::string> parts) {
-  std::string name = "sluice-" + std::to_string(::geteuid());
-  for (const std::string& part : parts) name += "-" + part;
-  if (name.size() > store::kUnixNameBytesMax) {
+// Long names of jobs are shortened to a prefix and a hash (FNV-1a), which keeps them apart.
+std::string joined(std::string name, std::initializer_list<std::string> parts) {
+  for (const std::string& part : parts) name += (name.empty() ? "" : "-") + part;
+  if (name.size() > store::kNameBytesMax) {
     std::uint64_t hash = 0xcbf29ce484222325U;
     for (const char c : name) {
       hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
     }
-    name = name.substr(0, store::kUnixNameBytesMax - 21) + "-" + std::to_string(hash);
+    name = name.substr(0, store::kNameBytesMax - 21) + "-" + std::to_string(hash);
   }
-  return "unix:" + name;
+  return name;
+}
+
+// A rendezvous that only ranks of one job on one host know.
+std::string unix_rendezvous(std::initializer_list<std::string> parts) {
+  return "unix:" + joined("sluice-" + std::to_string(::geteuid()), parts);
 }
 
 Status nowhere_to_meet(const Launch& launch, const std::string& seen) {
@@ -108,7 +111,7 @@ Result<Launch> at_rendezvous(const Environment& environment, const Reader& reade
   launch.rendezvous = environment.get(Variable::rendezvous).value_or("");
   if (store::parse_address(launch.rendezvous).ok()) return launch;
   return bad_value(Variable::rendezvous, launch.rendezvous,
-                   "tcp:host:port, tcp:[IPv6 address]:port or unix:name");
+                   "tcp:host:port, tcp:[IPv6 address]:port, one of these with /name, or unix:name");
 }
 
 Result<Launch> from_sluice(const Environment& environment) {
@@ -139,6 +142,8 @@ Result<Launch> from_torchrun(const Environment& environment) {
     store::Address address;
     address.host = host;
     address.port = static_cast<std::uint16_t>(port + 1);
+    // How often it was restarted every agent counts for itself.
+    address.name = joined("torchrun", {environment.get(Variable::torch_run_id).value_or("none")});
     launch.rendezvous = store::to_string(address);
   }
   return launch;

@@ -187,15 +187,29 @@ Result<std::vector<Mesh::Message>> Mesh::exchange(ExchangeKind kind, std::string
   }
   return messages;
 } catch (const std::bad_alloc&) {
-  return broken_ = Status(StatusCode::out_of_memory,
-                          "rank " + std::to_string(rank_) + " has no memory for peers' blobs");
+  give_up(Status(StatusCode::out_of_memory,
+                 "rank " + std::to_string(rank_) + " has no memory for peers' blobs"));
+  return broken_;
 }
 
 Status Mesh::gone_status(int peer) const {
-  const bool left = has_left_ && has_left_(peer);
-  return Status(StatusCode::unavailable,
-                "rank " + std::to_string(peer) +
-                    (left ? " has left this world" : " has ended without leaving this world"));
+  const char* what = " has ended without leaving this world";
+  const auto state = state_of_ ? state_of_(peer) : memory::RankState::alive;
+  if (state == memory::RankState::left) what = " has left this world";
+  if (state == memory::RankState::gave_up) what = " was cut short, and makes no more such calls";
+  return Status(StatusCode::unavailable, "rank " + std::to_string(peer) + what);
+}
+
+void Mesh::give_up(const Status& why) noexcept {
+  if (!broken_.ok()) return;
+  try {
+    broken_ = why;
+  } catch (const std::bad_alloc&) {
+    broken_ = Status(StatusCode::out_of_memory, "no memory");  // Too short to need any.
+  }
+  // Before the end of the connection, which says the rest.
+  if (say_gave_up_) say_gave_up_();
+  close_sending(std::move(broken_));
 }
 
 void Mesh::close_sending(Status reason) {

@@ -12,6 +12,7 @@
 
 #include "base/deadline.hpp"
 #include "base/descriptor.hpp"
+#include "memory/control_page.hpp"
 #include "sluice/status.hpp"
 
 namespace sluice::bootstrap {
@@ -46,8 +47,12 @@ class Mesh {
   int size() const noexcept { return static_cast<int>(peers_.size()); }
   const std::vector<Peer>& peers() const noexcept { return peers_; }
 
-  /// Tells why a connection ended: whether the peer has announced its leave.
-  void set_has_left(std::function<bool(int)> has_left) { has_left_ = std::move(has_left); }
+  /// What a peer has said of itself before its connection ended; and how this rank says that it has given up.
+  void set_signs(std::function<memory::RankState(int)> state_of,
+                 std::function<void()> say_gave_up) {
+    state_of_ = std::move(state_of);
+    say_gave_up_ = std::move(say_gave_up);
+  }
 
   /// Sends blob (and file, unless null) to all peers and receives theirs; own place: a copy of the
   /// blob. A blob beyond kBlobBytesMax of any rank gives invalid_argument on all of them. Every
@@ -57,13 +62,16 @@ class Mesh {
 
   /// Peers read the end of this rank's data after all that it has sent. No exchange follows.
   void close_sending(Status reason);
+  /// The same, of a rank that does not leave; see Group::give_up.
+  void give_up(const Status& why) noexcept;
 
  private:
   Status gone_status(int peer) const;
 
   int rank_;
   std::vector<Peer> peers_;
-  std::function<bool(int)> has_left_;
+  std::function<memory::RankState(int)> state_of_;
+  std::function<void()> say_gave_up_;
   std::uint64_t sequence_ = 0;
   Status broken_;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "bootstrap/peer_monitor.hpp"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -9,7 +8,6 @@
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "base/background_thread.hpp"
 #include "base/log.hpp"
@@ -33,7 +31,17 @@ Result<std::unique_ptr<PeerMonitor>> PeerMonitor::start(const Mesh& mesh,
 }
 
 PeerMonitor::PeerMonitor(const Mesh& mesh, const memory::SharedRegion& pages, base::Descriptor stop)
-    : mesh_(mesh), pages_(pages), stop_(std::move(stop)), process_(::getpid()) {}
+    : mesh_(mesh),
+      pages_(pages),
+      stop_(std::move(stop)),
+      entries_{{stop_.number(), POLLIN, 0}},
+      process_(::getpid()) {
+  for (const Mesh::Peer& peer : mesh.peers()) {
+    // Data is none of the monitor's business: it asks for the end of the connection only.
+    entries_.push_back({peer.socket.number(), POLLRDHUP, 0});
+    entries_.push_back({peer.process.number(), POLLIN, 0});
+  }
+}
 
 PeerMonitor::~PeerMonitor() {
   if (!thread_.joinable()) return;
@@ -49,38 +57,38 @@ PeerMonitor::~PeerMonitor() {
 }
 
 void PeerMonitor::run() {
-  // Entry 0 is the stop; peer p has the entries 1 + 2p (connection) and 2 + 2p (process).
-  std::vector<pollfd> entries{{stop_.number(), POLLIN, 0}};
-  for (const Mesh::Peer& peer : mesh_.peers()) {
-    // Data is none of the monitor's business: it asks for the end of the connection only.
-    entries.push_back({peer.socket.number(), POLLRDHUP, 0});
-    entries.push_back({peer.process.number(), POLLIN, 0});
-  }
   for (;;) {
-    store::poll_until(entries, base::Deadline::never());
-    if (entries[0].revents != 0) return;
+    store::poll_until(entries_, base::Deadline::never());
+    if (entries_[0].revents != 0) return;
     for (int peer = 0; peer < mesh_.size(); ++peer) {
-      pollfd& connection = entries[1 + 2 * static_cast<std::size_t>(peer)];
-      pollfd& process = entries[2 + 2 * static_cast<std::size_t>(peer)];
+      pollfd& connection = entries_[1 + 2 * static_cast<std::size_t>(peer)];
+      pollfd& process = entries_[2 + 2 * static_cast<std::size_t>(peer)];
       if (connection.revents == 0 && process.revents == 0) continue;
       if (process.revents != 0) {
         // Pairs with the acquire load in has_ended().
         ended_[static_cast<std::size_t>(peer)].store(true, std::memory_order_release);
       }
-      // poll() skips them from now on.
-      if (connection.fd >= 0) note_end(peer);
-      connection = {-1, 0, 0};
+      const bool over = process.revents != 0 || (connection.revents & (POLLHUP | POLLERR)) != 0;
+      // poll() skips them from now on; of a connection of which one half has ended, until the other one has.
+      if (connection.fd >= 0 && note_end(peer, over)) connection = {-1, 0, 0};
+      connection.events = 0;
       if (process.revents != 0) process = {-1, 0, 0};
     }
   }
 }
 
-void PeerMonitor::note_end(int peer) {
+// `over`: the whole connection is, or the process. Whether that is all there is to know.
+bool PeerMonitor::note_end(int peer, bool over) {
   GroupPages& theirs = pages_of(pages_, peer);
   GroupPages& mine = pages_of(pages_, mesh_.rank());
-  // Pairs with the release store in ProcessGroup::leave(), which comes before the connection's end.
-  const auto state = theirs.control.state.load(std::memory_order_acquire);
-  if (state == static_cast<std::uint32_t>(memory::RankState::left)) {
+  // Pairs with the release stores of ProcessGroup, in leave() and by Mesh::give_up, which come before the connection's end.
+  const auto state =
+      static_cast<memory::RankState>(theirs.control.state.load(std::memory_order_acquire));
+  if (state == memory::RankState::gave_up && !over) {
+    base::log_info("rank {}: rank {} makes no more collective calls", mesh_.rank(), peer);
+    return false;
+  }
+  if (state == memory::RankState::left) {
     theirs.leave_seen_by[static_cast<std::size_t>(mesh_.rank())].store(1,
                                                                        std::memory_order_release);
     theirs.control.doorbell.ring();
@@ -91,6 +99,7 @@ void PeerMonitor::note_end(int peer) {
     base::log_info("rank {}: rank {} has ended without leaving", mesh_.rank(), peer);
   }
   mine.control.doorbell.ring();
+  return true;
 }
 
 }  // namespace sluice::bootstrap

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <poll.h>
 #include <sys/types.h>
 
 #include <array>
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "base/descriptor.hpp"
 #include "bootstrap/mesh.hpp"
@@ -53,11 +55,13 @@ class PeerMonitor {
  private:
   PeerMonitor(const Mesh& mesh, const memory::SharedRegion& pages, base::Descriptor stop);
   void run();
-  void note_end(int peer);
+  bool note_end(int peer, bool over);
 
   const Mesh& mesh_;
   const memory::SharedRegion& pages_;
   base::Descriptor stop_;  // An eventfd: written once, by the destructor.
+  // Entry 0 is the stop; peer p has the entries 1 + 2p (connection) and 2 + 2p (process). The thread's alone.
+  std::vector<pollfd> entries_;
   const pid_t process_;
   std::array<std::atomic<bool>, kMaxRanks> dead_{};
   std::array<std::atomic<bool>, kMaxRanks> ended_{};

@@ -68,7 +68,13 @@ Result<std::unique_ptr<Group>> ProcessGroup::create(int rank, int size, const Ga
   auto pages = share_over(group->mesh_, sizeof(GroupPages), true, deadline);
   if (!pages.ok()) return pages.status();
   group->pages_ = std::move(*pages);
-  group->mesh_.set_has_left([self = group.get()](int peer) { return self->has_left(peer); });
+  group->mesh_.set_signs([self = group.get()](int peer) { return self->state_of(peer); },
+                         [self = group.get()] {
+                           // Pairs with the acquire loads in state_of() and in the peers' monitors.
+                           self->control(self->rank())
+                               .state.store(static_cast<std::uint32_t>(memory::RankState::gave_up),
+                                            std::memory_order_release);
+                         });
   auto monitor = PeerMonitor::start(group->mesh_, group->pages_);
   // A thread that cannot start is everybody's failure: no rank goes on with a peer that gave up.
   auto started =
@@ -83,10 +89,10 @@ Status ProcessGroup::check_process() const {
   return check_joined(process_, rank());
 }
 
-bool ProcessGroup::has_left(int rank) const noexcept {
-  // Pairs with the release store in leave().
-  return pages_of(pages_, rank).control.state.load(std::memory_order_acquire) ==
-         static_cast<std::uint32_t>(memory::RankState::left);
+memory::RankState ProcessGroup::state_of(int rank) const noexcept {
+  // Pairs with the release stores in leave(), and in create().
+  return static_cast<memory::RankState>(
+      pages_of(pages_, rank).control.state.load(std::memory_order_acquire));
 }
 
 Result<std::vector<std::string>> ProcessGroup::gather_blobs(ExchangeKind kind,
@@ -145,12 +151,15 @@ Result<std::unique_ptr<Group>> ProcessGroup::split(int color, int key, base::Dea
 Status ProcessGroup::leave(base::Deadline deadline) {
   if (Status status = check_process(); !status.ok()) return status;
   GroupPages& mine = pages_of(pages_, rank());
-  // Pairs with the acquire loads in has_left() and in the peers' monitors.
+  // Then its connections have ended before, and nobody takes note any more.
+  const bool gave_up = state_of(rank()) == memory::RankState::gave_up;
+  // Pairs with the acquire loads in state_of() and in the peers' monitors.
   mine.control.state.store(static_cast<std::uint32_t>(memory::RankState::left),
                            std::memory_order_release);
   mesh_.close_sending(Status(StatusCode::failed_precondition,
                              "rank " + std::to_string(rank()) + " has left this world"));
   for (int peer = 0; peer < size(); ++peer) control(peer).doorbell.ring();
+  if (gave_up) return {};
 
   const auto not_told = [&] {
     std::vector<int> peers;
@@ -158,7 +167,8 @@ Status ProcessGroup::leave(base::Deadline deadline) {
       // Pairs with the release store in PeerMonitor::note_end().
       const bool told =
           mine.leave_seen_by[static_cast<std::size_t>(peer)].load(std::memory_order_acquire) != 0;
-      if (peer != rank() && !told && !is_dead(peer) && !has_left(peer)) peers.push_back(peer);
+      const bool left = state_of(peer) == memory::RankState::left;
+      if (peer != rank() && !told && !is_dead(peer) && !left) peers.push_back(peer);
     }
     return peers;
   };

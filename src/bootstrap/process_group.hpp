@@ -48,12 +48,15 @@ class ProcessGroup final : public Group {
   bool has_ended(int rank) const noexcept override { return monitor_->has_ended(rank); }
   bool hung_up(int) const noexcept override { return false; }
   Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) override;
+  void give_up(const Status& why) noexcept override {
+    if (!process_.forked()) mesh_.give_up(why);
+  }
   Status leave(base::Deadline deadline) override;
 
  private:
   explicit ProcessGroup(Mesh mesh);
   Status check_process() const;
-  bool has_left(int rank) const noexcept;
+  memory::RankState state_of(int rank) const noexcept;
   Result<std::vector<std::string>> gather_blobs(ExchangeKind kind, std::string_view blob,
                                                 base::Deadline deadline);
 

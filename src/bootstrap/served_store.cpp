@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "bootstrap/agreement.hpp"
 #include "bootstrap/host_identity.hpp"
+#include "store/socket.hpp"
 
 namespace sluice::bootstrap {
 namespace {
@@ -27,7 +28,9 @@ Result<std::shared_ptr<WorldStore>> ServedStore::open(int rank, int size, const 
   if (rank == 0) {
     store::Address address;
     address.host = host;
-    auto server = store::SocketStoreServer::start(address, size);
+    Result<std::string> name = store::random_name();
+    if (name.ok()) address.name = std::move(name).value();
+    auto server = name.ok() ? store::SocketStoreServer::start(address, size) : name.status();
     status = server.status();
     if (server.ok()) {
       opened->server_ = std::move(server).value();
@@ -40,6 +43,7 @@ Result<std::shared_ptr<WorldStore>> ServedStore::open(int rank, int size, const 
   if (!first.starts_with("at ")) return agreed_status(std::vector<Status>{decode_status(first)});
   auto address = store::parse_address(std::string_view(first).substr(3));
   if (!address.ok()) return address.status();
+  opened->host_ = address->host;
   const store::Hello hello{static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(size)};
   auto client = store::SocketStore::connect(*address, hello, deadline);
   auto outcomes = gather(encode_status(client.status()));
@@ -73,6 +77,8 @@ Status ServedStore::erase(const std::string& key, base::Deadline deadline) {
 }
 
 std::string ServedStore::own_host() const {
+  // By which others do not reach this host.
+  if (store::is_only_here(host_)) return routed_address();
   const auto address = client_->local_address();
   return address.ok() ? address->host : routed_address();
 }

@@ -37,6 +37,7 @@ class ServedStore final : public WorldStore {
  private:
   ServedStore() = default;
 
+  std::string host_;                                  // As rank 0 said.
   std::unique_ptr<store::SocketStoreServer> server_;  // rank 0
   std::unique_ptr<store::SocketStore> client_;
 };

@@ -200,14 +200,19 @@ Result<std::vector<std::string>> SpanningGroup::all_gather(std::string_view blob
                   "rank " + std::to_string(rank_) + " has left this world and calls a collective");
   }
   if (!broken_.ok()) return broken_;
+  return gather_parts(blob, deadline);
+}
+
+// Others wait for what does not come; and what has come does not fit what would be said next.
+void SpanningGroup::give_up(const Status& why) noexcept {
+  if (!broken_.ok() || process_.forked()) return;
   try {
-    return gather_parts(blob, deadline);
+    broken_ = why;
+    store_->give_up(why);
   } catch (const std::bad_alloc&) {
-    // Others wait for what does not come; and what has come does not fit what would be said next.
-    broken_ = Status(StatusCode::out_of_memory, "too little memory");
-    store_->give_up(broken_);
-    throw;
+    broken_ = Status(StatusCode::out_of_memory, "no memory");  // Too short to need any.
   }
+  node_->give_up(broken_);
 }
 
 Result<std::vector<std::string>> SpanningGroup::gather_parts(std::string_view blob,

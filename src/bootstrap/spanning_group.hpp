@@ -43,6 +43,7 @@ class SpanningGroup final : public Group {
   bool has_ended(int rank) const noexcept override;
   bool hung_up(int rank) const noexcept override;
   Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) override;
+  void give_up(const Status& why) noexcept override;
   Status leave(base::Deadline deadline) override;
 
  private:

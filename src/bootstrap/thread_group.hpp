@@ -44,6 +44,7 @@ class ThreadGroup final : public Group {
   bool has_ended(int) const noexcept override { return false; }
   bool hung_up(int) const noexcept override { return false; }
   Result<std::unique_ptr<Group>> split(int color, int key, base::Deadline deadline) override;
+  void give_up(const Status& why) noexcept override { rendezvous_->give_up(rank_, why); }
   Status leave(base::Deadline deadline) override;
 
  private:

@@ -2,6 +2,7 @@
 #include "bootstrap/thread_rendezvous.hpp"
 
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "bootstrap/agreement.hpp"
@@ -86,6 +87,21 @@ Status ThreadRendezvous::gone_status() const {
   return Status(StatusCode::unavailable, "collective " + std::to_string(round_) +
                                              " of a world of " + std::to_string(size_) +
                                              " threads: " + ranks_text(gone) + " left");
+}
+
+void ThreadRendezvous::give_up(int rank, const Status& why) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (broken_.ok()) {
+      try {
+        broken_ =
+            Status(why.code(), "rank " + std::to_string(rank) + " was cut short: " + why.message());
+      } catch (const std::bad_alloc&) {
+        broken_ = Status(StatusCode::out_of_memory, "no memory");  // Too short to need any.
+      }
+    }
+  }
+  changed_.notify_all();
 }
 
 void ThreadRendezvous::leave(int rank) {

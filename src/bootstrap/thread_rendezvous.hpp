@@ -37,6 +37,8 @@ class ThreadRendezvous {
   /// rank has gone) breaks the rendezvous: that call and all later ones fail, so rounds never mix.
   Result<Round> exchange(int rank, Contribution contribution, base::Deadline deadline);
 
+  /// See Group::give_up.
+  void give_up(int rank, const Status& why) noexcept;
   /// This rank makes no more calls.
   void leave(int rank);
   /// This rank's group was destroyed; without leave() before, its peers see it as dead.

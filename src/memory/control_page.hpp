@@ -39,7 +39,11 @@ class Sleeper {
   std::uint32_t seen_ = 0;
 };
 
-enum class RankState : std::uint32_t { alive = 0, left = 1 };
+enum class RankState : std::uint32_t {
+  alive = 0,
+  left = 1,
+  gave_up = 2,  ///< It makes no collective call any more, but lives, as do its communicators.
+};
 
 /// One page per rank, shared by all ranks of a node.
 struct alignas(4096) ControlPage {

@@ -7,9 +7,11 @@ namespace sluice::store {
 namespace {
 
 Status bad_address(std::string_view text, const char* why) {
-  return Status(StatusCode::invalid_argument,
-                "rendezvous \"" + std::string(text) + "\": " + why +
-                    ", expected tcp:host:port, tcp:[IPv6 address]:port or unix:name");
+  return Status(
+      StatusCode::invalid_argument,
+      "rendezvous \"" + std::string(text) + "\": " + why +
+          ", expected tcp:host:port, tcp:[IPv6 address]:port, one of these with /name, or "
+          "unix:name");
 }
 
 bool starts_with(std::string_view text, std::string_view prefix) {
@@ -24,13 +26,21 @@ Result<Address> parse_address(std::string_view text) {
     address.kind = Address::Kind::unix_abstract;
     address.name = text.substr(5);
     if (address.name.empty()) return bad_address(text, "the name is empty");
-    if (address.name.size() > kUnixNameBytesMax) {
+    if (address.name.size() > kNameBytesMax) {
       return bad_address(text, "the name is longer than 100 bytes");
     }
     return address;
   }
   if (!starts_with(text, "tcp:")) return bad_address(text, "neither tcp: nor unix:");
-  const std::string_view place = text.substr(4);
+  std::string_view place = text.substr(4);
+  if (const std::size_t slash = place.find('/'); slash != std::string_view::npos) {
+    address.name = place.substr(slash + 1);
+    place = place.substr(0, slash);
+    if (address.name.empty()) return bad_address(text, "the name is empty");
+    if (address.name.size() > kNameBytesMax) {
+      return bad_address(text, "the name is longer than 100 bytes");
+    }
+  }
   const std::size_t colon = place.rfind(':');
   if (colon == std::string_view::npos) return bad_address(text, "no port");
   std::string_view host = place.substr(0, colon);
@@ -54,7 +64,7 @@ std::string to_string(const Address& address) {
   if (address.kind == Address::Kind::unix_abstract) return "unix:" + address.name;
   const bool bracketed = address.host.find(':') != std::string::npos;
   return "tcp:" + (bracketed ? "[" + address.host + "]" : address.host) + ":" +
-         std::to_string(address.port);
+         std::to_string(address.port) + (address.name.empty() ? "" : "/" + address.name);
 }
 
 }  // namespace sluice::store

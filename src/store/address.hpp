@@ -9,8 +9,8 @@
 
 namespace sluice::store {
 
-/// Longest name of an abstract socket that every kernel takes, with room to spare.
-inline constexpr std::size_t kUnixNameBytesMax = 100;
+/// Longest name of an abstract socket that every kernel takes, with room to spare. Of others, too.
+inline constexpr std::size_t kNameBytesMax = 100;
 
 /// Where a store is served.
 struct Address {
@@ -18,10 +18,11 @@ struct Address {
   Kind kind = Kind::tcp;
   std::string host;        // tcp: a name or an address; without the brackets of IPv6.
   std::uint16_t port = 0;  // tcp
-  std::string name;        // unix_abstract: without the leading zero byte.
+  /// unix_abstract: without the leading zero byte. tcp: of who meets there, which strangers do not know; or empty.
+  std::string name;
 };
 
-/// "tcp:host:port", "tcp:[::1]:port" or "unix:name".
+/// "tcp:host:port", "tcp:[::1]:port", one of these with "/name" behind it, or "unix:name".
 Result<Address> parse_address(std::string_view text);
 std::string to_string(const Address& address);
 

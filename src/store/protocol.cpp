@@ -44,6 +44,7 @@ std::string encode_hello(std::uint64_t id, const Hello& hello) {
   ByteWriter writer;
   const std::uint64_t magic = static_cast<std::uint64_t>(hello.version) << kVersionShift | kName;
   writer.put(id).put(kHelloOperation).put(magic).put(hello.client).put(hello.clients);
+  writer.put_string(hello.name);
   return framed(writer.take());
 }
 
@@ -93,6 +94,7 @@ Result<DecodedRequest> decode_request(std::string_view payload) {
     const bool known = hello.version == kProtocolVersion;  // Else nobody knows what follows.
     hello.client = reader.get<std::uint32_t>();
     hello.clients = reader.get<std::uint32_t>();
+    if (known) hello.name = reader.get_string();
     if (!named || (known && !(reader.ok() && reader.at_end()))) {
       return bad_message("a hello", payload.size());
     }

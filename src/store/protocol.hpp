@@ -18,13 +18,14 @@
 #include <string_view>
 
 #include "sluice/status.hpp"
+#include "store/address.hpp"
 #include "store/store.hpp"
 
 namespace sluice::store {
 
 /// Raised with every change of what travels, but for frames, for where a hello has this number, and for replies: by those a
 /// client of another version is told.
-inline constexpr std::uint16_t kProtocolVersion = 3;
+inline constexpr std::uint16_t kProtocolVersion = 4;
 
 /// The first request of a connection.
 struct Hello {
@@ -32,10 +33,12 @@ struct Hello {
   std::uint32_t client = 0;
   std::uint32_t clients = 0;
   std::uint16_t version = kProtocolVersion;  ///< With another one, the rest means nothing.
+  std::string name = {};                     ///< As the address has it.
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = sizeof(std::uint32_t);
 /// Two values (compare_and_set), a key, and the numbers around them.
+inline constexpr std::size_t kHelloBytesMax = kNameBytesMax + 64;
 inline constexpr std::size_t kFrameBytesMax = 2 * kValueBytesMax + kKeyBytesMax + 256;
 
 std::string encode_hello(std::uint64_t id, const Hello& hello);

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/log.hpp"
 #include "store/socket.hpp"
 
 namespace sluice::store {
@@ -26,10 +27,11 @@ constexpr std::chrono::milliseconds kAcceptPause(20);
 
 }  // namespace
 
-ServerLoop::ServerLoop(base::Descriptor listener, bool same_user_only, int clients,
+ServerLoop::ServerLoop(base::Descriptor listener, const Address& address, int clients,
                        Attendance& attendance)
     : listener_(std::move(listener)),
-      same_user_only_(same_user_only),
+      same_user_only_(address.kind == Address::Kind::unix_abstract),
+      name_(address.name),
       attendance_(attendance),
       awaited_(static_cast<std::size_t>(clients), true) {}
 
@@ -66,7 +68,7 @@ void ServerLoop::accept_waiting() {
   base::Descriptor socket = accept_from(listener_);
   if (!socket.open()) {
     // Out of descriptors, most likely: the listener stays readable, so do not spin on it.
-    std::this_thread::sleep_for(kAcceptPause);
+    if (!drop_stranger()) std::this_thread::sleep_for(kAcceptPause);
     return;
   }
   if (same_user_only_) {
@@ -76,11 +78,18 @@ void ServerLoop::accept_waiting() {
   Connection connection;
   connection.socket = std::move(socket);
   connections_.push_back(std::move(connection));
-  const auto is_stranger = [](const Connection& one) { return !one.greeted; };
-  if (static_cast<std::size_t>(
-          std::count_if(connections_.begin(), connections_.end(), is_stranger)) > kStrangersMax) {
-    connections_.erase(std::find_if(connections_.begin(), connections_.end(), is_stranger));
-  }
+  const auto strangers = std::count_if(connections_.begin(), connections_.end(),
+                                       [](const Connection& one) { return !one.greeted; });
+  if (static_cast<std::size_t>(strangers) > kStrangersMax) drop_stranger();
+}
+
+// The one that has said nothing for longest; whether there is any.
+bool ServerLoop::drop_stranger() {
+  const auto oldest = std::find_if(connections_.begin(), connections_.end(),
+                                   [](const Connection& one) { return !one.greeted; });
+  if (oldest == connections_.end()) return false;
+  connections_.erase(oldest);
+  return true;
 }
 
 bool ServerLoop::serve(Connection& connection, short events) {
@@ -102,9 +111,11 @@ bool ServerLoop::receive(Connection& connection) {
 bool ServerLoop::handle_input(Connection& connection) {
   std::size_t at = 0;
   const std::string_view input = connection.input;
-  while (!connection.closing && input.size() - at >= kFrameHeaderBytes) {
+  while (!connection.closing && input.size() - at >= kFrameHeaderBytes &&
+         connection.output.size() < kOutputBytesMax) {
     const auto length = decode_frame_header(input.substr(at, kFrameHeaderBytes));
     if (!length.ok()) return false;
+    if (!connection.greeted && length.value() > kHelloBytesMax) return false;  // A stranger's.
     if (input.size() - at - kFrameHeaderBytes < length.value()) break;
     auto message = decode_request(input.substr(at + kFrameHeaderBytes, length.value()));
     if (!message.ok() || !handle(connection, message.value())) return false;
@@ -165,6 +176,12 @@ Status ServerLoop::greet(Connection& connection, const Hello& hello) {
                   "the store is served by version " + std::to_string(kProtocolVersion) +
                       " of its protocol, a rank with version " + std::to_string(hello.version) +
                       " came: their builds of the library differ");
+  }
+  if (hello.name != name_) {
+    base::log_info("the store of \"{}\": a rank of \"{}\" came, and is turned away", name_,
+                   hello.name);
+    return Status(StatusCode::unavailable, "what is served there is of \"" + name_ +
+                                               "\", a rank of \"" + hello.name + "\" came");
   }
   if (awaited_.empty()) return {};
   if (hello.clients != awaited_.size() || hello.client >= awaited_.size()) {

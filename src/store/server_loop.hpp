@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "store/address.hpp"
 #include "store/attendance.hpp"
 #include "store/key_value_table.hpp"
 #include "store/protocol.hpp"
@@ -20,7 +21,8 @@ namespace sluice::store {
 class ServerLoop {
  public:
   /// `attendance` is told of goodbyes and losses where `clients` are counted.
-  ServerLoop(base::Descriptor listener, bool same_user_only, int clients, Attendance& attendance);
+  ServerLoop(base::Descriptor listener, const Address& address, int clients,
+             Attendance& attendance);
 
   /// Serves until `stop` becomes readable.
   void run(const base::Descriptor& stop);
@@ -38,6 +40,7 @@ class ServerLoop {
   };
 
   void accept_waiting();
+  bool drop_stranger();
   /// False: the connection is to be closed.
   bool serve(Connection& connection, short events);
   bool receive(Connection& connection);
@@ -50,6 +53,7 @@ class ServerLoop {
 
   base::Descriptor listener_;
   const bool same_user_only_;
+  const std::string name_;  // That who comes has to know.
   Attendance& attendance_;
   std::vector<bool> awaited_;  // Clients that have not come; empty where they are not counted.
   KeyValueTable table_;

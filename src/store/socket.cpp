@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "store/socket.hpp"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -35,6 +36,7 @@ using base::system_status;
 // listened: then the next attempt is sooner than the system's own.
 constexpr std::chrono::seconds kAttempt{2};
 constexpr std::chrono::milliseconds kPartsPause{10};
+constexpr std::chrono::seconds kQuiet{60};
 
 struct SocketAddress {
   sockaddr_storage storage{};
@@ -50,6 +52,34 @@ SocketAddress abstract_address(const std::string& name) {
   std::memcpy(&result.storage, &address, sizeof(address));
   result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return result;
+}
+
+bool is_loopback(const SocketAddress& address) {
+  if (address.storage.ss_family == AF_INET) {
+    sockaddr_in four;
+    std::memcpy(&four, &address.storage, sizeof(four));
+    return ntohl(four.sin_addr.s_addr) >> 24 == 127;
+  }
+  if (address.storage.ss_family != AF_INET6) return false;
+  sockaddr_in6 six;
+  std::memcpy(&six, &address.storage, sizeof(six));
+  return IN6_IS_ADDR_LOOPBACK(&six.sin6_addr);
+}
+
+// Of all interfaces: IPv6's takes IPv4, too, where there is any.
+std::vector<SocketAddress> everywhere(std::uint16_t port) {
+  std::vector<SocketAddress> both(2);
+  sockaddr_in6 six{};
+  six.sin6_family = AF_INET6;
+  six.sin6_port = htons(port);
+  std::memcpy(&both[0].storage, &six, sizeof(six));
+  both[0].length = sizeof(six);
+  sockaddr_in four{};
+  four.sin_family = AF_INET;
+  four.sin_port = htons(port);
+  std::memcpy(&both[1].storage, &four, sizeof(four));
+  both[1].length = sizeof(four);
+  return both;
 }
 
 Result<std::vector<SocketAddress>> resolve(const Address& address, bool to_listen) {
@@ -86,10 +116,14 @@ Descriptor new_socket(const SocketAddress& address) {
   });
 }
 
-// Requests and replies are small and alternate: waiting to fill a segment only costs time.
-void send_at_once(const Descriptor& socket) {
+// Requests and replies are small and alternate: waiting to fill a segment only costs time. And where nothing is said for long, what
+// is between two hosts (a firewall, a translation of addresses) may forget the connection. Unix sockets refuse, and need, none of it.
+void set_up(const Descriptor& socket) {
   const int on = 1;
   ::setsockopt(socket.number(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  const auto idle = static_cast<int>(kQuiet.count());
+  ::setsockopt(socket.number(), IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+  ::setsockopt(socket.number(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 }
 
 // The error of one attempt, 0 when connected.
@@ -170,9 +204,25 @@ int poll_until(std::span<pollfd> entries, Deadline deadline) {
   }
 }
 
+bool is_only_here(const std::string& host) {
+  in6_addr number{};
+  if (::inet_pton(AF_INET, host.c_str(), &number) == 1 ||
+      ::inet_pton(AF_INET6, host.c_str(), &number) == 1 ||
+      host.find("localhost") != std::string::npos) {
+    return false;
+  }
+  const auto addresses = resolve({Address::Kind::tcp, host, 0, {}}, false);
+  return addresses.ok() && std::all_of(addresses->begin(), addresses->end(), is_loopback);
+}
+
 Result<Descriptor> listen_at(const Address& address) {
   auto addresses = resolve(address, true);
   if (!addresses.ok()) return addresses.status();
+  if (address.kind == Address::Kind::tcp && is_only_here(address.host)) {
+    base::log_info("\"{}\" is the name of this host alone here: {} is served at all its addresses",
+                   address.host, to_string(address));
+    *addresses = everywhere(address.port);
+  }
   int error = EADDRNOTAVAIL;
   for (const SocketAddress& one : *addresses) {
     Descriptor socket = new_socket(one);
@@ -183,6 +233,8 @@ Result<Descriptor> listen_at(const Address& address) {
     const int on = 1;
     if (address.kind == Address::Kind::tcp) {
       ::setsockopt(socket.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+      const int off = 0;  // Matters where one address stands for all.
+      ::setsockopt(socket.number(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     }
     if (::bind(socket.number(), one.get(), one.length) == 0 &&
         ::listen(socket.number(), SOMAXCONN) == 0) {
@@ -222,34 +274,39 @@ Result<Address> local_address(const Descriptor& socket) {
 Result<Descriptor> connect_to(const Address& address, Deadline deadline) {
   auto addresses = resolve(address, false);
   if (!addresses.ok()) return addresses.status();
-  int error = ECONNREFUSED;
+  Status failure;
   for (const SocketAddress& one : *addresses) {
     Descriptor socket = new_socket(one);
-    if (!socket.open()) {
-      return system_status(errno, "cannot create a socket");
+    int error = socket.open() ? 0 : errno;
+    if (error == 0) {
+      const Deadline attempt = Deadline::after(kAttempt);
+      const bool sooner = address.kind == Address::Kind::tcp &&
+                          (deadline.is_never() || attempt.at_ns() < deadline.at_ns());
+      error = connect_error(socket, one, sooner ? attempt : deadline);
     }
-    const Deadline attempt = Deadline::after(kAttempt);
-    const bool sooner = address.kind == Address::Kind::tcp &&
-                        (deadline.is_never() || attempt.at_ns() < deadline.at_ns());
-    error = connect_error(socket, one, sooner ? attempt : deadline);
-    if (error == 0 && address.kind == Address::Kind::tcp) {
-      if (is_connected_to_itself(socket)) error = ECONNREFUSED;
-      send_at_once(socket);
+    if (error == 0 && address.kind == Address::Kind::tcp && is_connected_to_itself(socket)) {
+      error = ECONNREFUSED;
     }
-    if (error == 0) return socket;
+    if (error == 0) {
+      set_up(socket);
+      return socket;
+    }
+    // At one of them somebody may listen later, whatever is wrong with others: IPv6's, where there is none.
+    if (failure.code() == StatusCode::unavailable) continue;
+    const std::string what = "cannot connect to " + to_string(address);
+    failure = error == ETIMEDOUT
+                  ? Status(StatusCode::unavailable, what + ": " + base::error_text(error))
+                  : system_status(error, what);
   }
-  const std::string what = "cannot connect to " + to_string(address);
-  if (error == ETIMEDOUT) {
-    return Status(StatusCode::unavailable, what + ": " + base::error_text(error));
-  }
-  return system_status(error, what);
+  return failure.ok() ? system_status(ECONNREFUSED, "cannot connect to " + to_string(address))
+                      : failure;
 }
 
 Descriptor accept_from(const Descriptor& listener) {
   Descriptor socket = Descriptor::of_this_process(
       [&] { return ::accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
   if (socket.open()) {
-    send_at_once(socket);  // Refused by unix sockets, which do not need it.
+    set_up(socket);
   } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
     static std::atomic<bool> said{false};
     const int error = errno;

@@ -41,11 +41,12 @@ Result<std::unique_ptr<SocketStore>> SocketStore::connect(const Address& address
     }
     if (socket.ok()) {
       std::unique_ptr<SocketStore> client(new SocketStore(address, std::move(*socket)));
-      auto reply = client->exchange(encode_hello(0, hello), 0, deadline);
+      Hello named = hello;
+      named.name = address.name;
+      auto reply = client->exchange(encode_hello(0, named), 0, deadline);
       if (reply.ok() && reply->status.ok()) return client;
-      if (reply.ok()) return reply->status;
-      // A server of an earlier world may close instead of answering: the next one comes.
-      failure = reply.status();
+      // A server of an earlier world may close instead of answering, or say that it is one: the next one comes.
+      failure = reply.ok() ? reply->status : reply.status();
     } else {
       failure = socket.status();
     }
@@ -102,17 +103,20 @@ Result<Reply> SocketStore::exchange(const std::string& frame, std::uint64_t id,
     broken_ = status;  // A part of the frame may be on its way: nothing can follow it.
     return status;
   }
+  const auto strange = [&](const Status& status) {
+    return Status(status.code(), name_ + " is none, or of another version: " + status.message());
+  };
   for (;;) {
     if (input_.size() >= kFrameHeaderBytes) {
       const std::string_view input = input_;
       const auto length = decode_frame_header(input.substr(0, kFrameHeaderBytes));
-      if (!length.ok()) return broken_ = length.status();
+      if (!length.ok()) return broken_ = strange(length.status());
       if (input.size() - kFrameHeaderBytes >= length.value()) {
         auto decoded = decode_reply(input.substr(kFrameHeaderBytes, length.value()));
-        if (!decoded.ok()) return broken_ = decoded.status();
+        if (!decoded.ok()) return broken_ = strange(decoded.status());
         input_.erase(0, kFrameHeaderBytes + length.value());
         if (decoded->id == id) return std::move(decoded->reply);
-        continue;  // The answer to a call that gave up.
+        if (!deadline.expired()) continue;  // The answer to a call that gave up.
       }
     }
     if (Status status = receive_more(deadline); !status.ok()) return status;

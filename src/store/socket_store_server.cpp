@@ -40,14 +40,12 @@ Result<std::unique_ptr<SocketStoreServer>> SocketStoreServer::start(const Addres
 SocketStoreServer::SocketStoreServer(Address address, base::Descriptor listener,
                                      base::Descriptor stop, int clients)
     : address_(std::move(address)), attendance_(clients), stop_(std::move(stop)) {
-  const bool same_user_only = address_.kind == Address::Kind::unix_abstract;
-  thread_ = base::start_background_thread([this, same_user_only, clients, at = to_string(address_),
-                                           socket = std::move(listener)]() mutable {
+  thread_ = base::start_background_thread([this, clients, socket = std::move(listener)]() mutable {
     try {
-      ServerLoop(std::move(socket), same_user_only, clients, attendance_).run(stop_);
+      ServerLoop(std::move(socket), address_, clients, attendance_).run(stop_);
     } catch (const std::exception& error) {
       // Its connections close with it: clients get `unavailable`.
-      base::log_error("the store at {} ended: {}", at, error.what());
+      base::log_error("the store at {} ended: {}", to_string(address_), error.what());
     }
   });
 }

@@ -6,13 +6,20 @@
 /// dispatch, on request: rows of the received tensor that hold nothing become zero.
 namespace sluice::engine::cuda {
 
+/// As row_at(): what holds nothing may lie behind more rows than an int counts.
+__device__ __forceinline__ std::byte* far_row_at(const Grid& grid, std::int64_t row) {
+  if (grid.slab_rows == 0) return grid.base + row * grid.row_stride;
+  const std::int64_t slab = row / grid.slab_rows;
+  return grid.base + slab * grid.slab_stride + (row - slab * grid.slab_rows) * grid.row_stride;
+}
+
 /// Rows from `first` on, every `step`-th, up to `end`. By one warp.
 __device__ __forceinline__ void zero_rows(const DispatchArgs& a, std::int64_t first,
                                           std::int64_t end, int step, int lane) {
   if (mutant(KernelMutant::padding_kept)) return;
 #pragma unroll 1
   for (std::int64_t row = first; row < end; row += step) {
-    std::byte* const out = row_at(a.out, static_cast<int>(row));
+    std::byte* const out = far_row_at(a.out, row);
     const int piece = a.aligned ? 16 : 1;
 #pragma unroll 1
     for (int byte = lane * piece; byte < a.row_bytes; byte += 32 * piece) {
@@ -23,7 +30,7 @@ __device__ __forceinline__ void zero_rows(const DispatchArgs& a, std::int64_t fi
       }
     }
     if (a.scale_words == 0) continue;
-    std::byte* const scales = row_at(a.scales, static_cast<int>(row));
+    std::byte* const scales = far_row_at(a.scales, row);
 #pragma unroll 1
     for (int word = lane; word < a.scale_words; word += 32) {
       *reinterpret_cast<std::uint32_t*>(scales + word * a.scales.element_stride) = 0;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
-#include <vector>
 
 #include "base/background_thread.hpp"
 #include "base/deadline.hpp"
@@ -13,7 +12,10 @@
 namespace sluice::engine::cuda {
 
 Watch::Watch(std::shared_ptr<bootstrap::Group> group, const relay::Relay* relay, Board* board)
-    : group_(std::move(group)), relay_(relay), board_(board) {
+    : group_(std::move(group)),
+      relay_(relay),
+      board_(board),
+      heard_(static_cast<std::size_t>(group_->size())) {
   thread_ = base::start_background_thread([this] { run(); });
 }
 
@@ -24,7 +26,6 @@ Watch::~Watch() {
 
 void Watch::run() {
   std::uint64_t waits = 0;
-  std::vector<Heard> heard(static_cast<std::size_t>(group_->size()));
   while (!stop_.load()) {
     // Pairs with the store in look_up().
     const std::uint64_t now_waits = std::atomic_ref<std::uint64_t>(board_->waits).load();
@@ -34,7 +35,7 @@ void Watch::run() {
     for (int rank = 0; rank < group_->size(); ++rank) {
       if (rank == group_->rank()) continue;
       if (is_gone(rank)) gone |= 1U << rank;
-      listen(rank, heard[static_cast<std::size_t>(rank)]);
+      listen(rank, heard_[static_cast<std::size_t>(rank)]);
     }
     // Pairs with the load in look_up().
     std::atomic_ref<std::uint32_t>(board_->gone).store(gone);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "bootstrap/group.hpp"
 #include "engine/cuda/kernels.hpp"
@@ -40,6 +41,7 @@ class Watch {
   std::shared_ptr<bootstrap::Group> group_;
   const relay::Relay* relay_;
   Board* board_;
+  std::vector<Heard> heard_;  // The thread's.
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -4,6 +4,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <mutex>
+#include <optional>
+
 namespace sluice::transport {
 namespace {
 
@@ -52,9 +55,16 @@ SignalHandlersKept::~SignalHandlersKept() {
 }
 
 Result<const Library*> Library::load() {
-  static const Result<Library> library = load_once();
-  if (!library.ok()) return library.status();
-  return &library.value();
+  static std::mutex mutex;
+  static std::optional<Library> library;
+  const std::lock_guard lock(mutex);
+  // Where it could not be, as for want of memory, it may be later.
+  if (!library) {
+    Result<Library> loaded = load_once();
+    if (!loaded.ok()) return loaded.status();
+    library = *loaded;
+  }
+  return &*library;
 }
 
 Status Library::failure(const std::string& what, long error) const {

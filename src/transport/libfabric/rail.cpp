@@ -4,9 +4,14 @@
 #include <fmt/format.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_rma.h>
+#include <sys/random.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <string_view>
 #include <utility>
+
+#include "base/system_error.hpp"
 
 namespace sluice::transport {
 namespace {
@@ -65,8 +70,14 @@ bool may_speak_of_copies(const fi_info& info) noexcept {
 Result<std::unique_ptr<Rail>> Rail::open(const Library& library, const fi_info& info,
                                          std::size_t arrivals_max) {
   const auto mode = static_cast<std::uint64_t>(info.domain_attr->mr_mode);
-  std::unique_ptr<Rail> rail(new Rail(library, (mode & FI_MR_VIRT_ADDR) != 0,
-                                      (mode & FI_MR_ENDPOINT) != 0, (mode & FI_MR_PROV_KEY) == 0));
+  std::uint64_t first_key = 0;
+  if ((mode & FI_MR_PROV_KEY) == 0) {
+    const Result<std::uint64_t> key = Rail::random_key(info.domain_attr->mr_key_size);
+    if (!key.ok()) return key.status();
+    first_key = *key;
+  }
+  std::unique_ptr<Rail> rail(
+      new Rail(library, (mode & FI_MR_VIRT_ADDR) != 0, (mode & FI_MR_ENDPOINT) != 0, first_key));
   const Info own(library.dupinfo(&info), FreeInfo{&library});
   if (!own) return Status(StatusCode::out_of_memory, "libfabric: no memory for fi_info");
 
@@ -112,8 +123,21 @@ Result<std::unique_ptr<Rail>> Rail::open(const Library& library, const fi_info& 
   return rail;
 }
 
+// A rank of an earlier job, whose peer is no more, may come upon this endpoint at that one's port, and put what it had for it. It
+// has other keys, so the provider refuses that.
+Result<std::uint64_t> Rail::random_key(std::size_t bytes) {
+  std::uint64_t key = 0;
+  // The highest bit of a byte is left: the next ones are counted up.
+  for (std::size_t i = 0; i < std::min(bytes, sizeof(key)); ++i) key = key << 8 | 0x7f;
+  std::uint64_t random = 0;
+  if (::getrandom(&random, sizeof(random), 0) != static_cast<ssize_t>(sizeof(random))) {
+    return base::system_status(errno, "cannot get random bytes");
+  }
+  return (key & random) | 1;
+}
+
 std::uint64_t Rail::next_key() const noexcept {
-  return own_keys_ ? memories_.size() + 1 : 0;  // Else the provider chooses it.
+  return first_key_ == 0 ? 0 : first_key_ + memories_.size();
 }
 
 Result<int> Rail::add_memory(std::byte* base, std::size_t bytes) {

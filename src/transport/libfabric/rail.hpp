@@ -75,24 +75,26 @@ class Rail {
   fid_cq* arrived() const noexcept { return arrived_.get(); }
 
  private:
-  Rail(const Library& library, bool virtual_addresses, bool bind_memory, bool own_keys) noexcept
+  Rail(const Library& library, bool virtual_addresses, bool bind_memory,
+       std::uint64_t first_key) noexcept
       : library_(library),
         virtual_addresses_(virtual_addresses),
         bind_memory_(bind_memory),
-        own_keys_(own_keys) {}
+        first_key_(first_key) {}
 
   struct Memory {
     Owned<fid_mr> region;
     std::byte* base = nullptr;
   };
 
+  static Result<std::uint64_t> random_key(std::size_t bytes);
   std::uint64_t next_key() const noexcept;
   Result<int> keep(fid_mr* region, std::byte* base);
 
   const Library& library_;
   bool virtual_addresses_;
   bool bind_memory_;
-  bool own_keys_;
+  std::uint64_t first_key_;  // 0: the provider chooses them.
   // Closed in the opposite order.
   Owned<fid_fabric> fabric_;
   Owned<fid_domain> domain_;

@@ -120,9 +120,13 @@ TEST(LaunchEnvironment, TorchrunOnOneHostMeetsAtANameOfItsJob) {
 }
 
 TEST(LaunchEnvironment, TorchrunOnSeveralHostsMeetsBesideTheMastersPort) {
-  EXPECT_EQ(read(with(kTorch, "LOCAL_WORLD_SIZE", "1")).value().rendezvous, "tcp:127.0.0.1:29501");
+  EXPECT_EQ(read(with(kTorch, "LOCAL_WORLD_SIZE", "1")).value().rendezvous,
+            "tcp:127.0.0.1:29501/torchrun-job");
   auto ipv6 = with(with(kTorch, "LOCAL_WORLD_SIZE", "1"), "MASTER_ADDR", "fe80::1");
-  EXPECT_EQ(read(ipv6).value().rendezvous, "tcp:[fe80::1]:29501");
+  EXPECT_EQ(read(ipv6).value().rendezvous, "tcp:[fe80::1]:29501/torchrun-job");
+  // Agents count restarts by themselves.
+  EXPECT_EQ(read(with(ipv6, "TORCHELASTIC_RESTART_COUNT", "3")).value().rendezvous,
+            read(ipv6).value().rendezvous);
 }
 
 TEST(LaunchEnvironment, MpirunAndSrunMeetAtTheirJob) {

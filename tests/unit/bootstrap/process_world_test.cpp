@@ -4,9 +4,11 @@
 // where sanitizers can watch.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "bootstrap/mesh.hpp"
@@ -185,6 +187,55 @@ TEST(ProcessWorld, DestructionWithoutLeaveIsADeathAndLeavingIsNot) {
   });
 }
 
+// As one that had no memory in the midst of a collective call: it lives, and so do its communicators.
+TEST(ProcessWorld, WhoIsCutShortIsNoDeath) {
+  const std::string rendezvous = new_rendezvous();
+  for_each_rank(2, [&](int rank) {
+    auto world = World::join(rank, 2, rendezvous, kPatient);
+    ASSERT_TRUE(world.ok());
+    Group& group = *world->group();
+    if (rank == 1) {
+      group.give_up(Status(StatusCode::out_of_memory, "a test"));
+      const Status own = world->barrier();
+      EXPECT_EQ(own.code(), StatusCode::out_of_memory) << own.to_string();
+      EXPECT_TRUE(world->leave(seconds(60)).ok());
+      return;
+    }
+    const Status status = world->barrier();
+    EXPECT_EQ(status.code(), StatusCode::unavailable);
+    // Or it has left since then.
+    EXPECT_TRUE(status.message().find("rank 1 was cut short") != std::string::npos ||
+                status.message().find("rank 1 has left") != std::string::npos)
+        << status.to_string();
+    std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_FALSE(group.is_dead(1));
+  });
+}
+
+TEST(ProcessWorld, WhoWasCutShortAndEndsIsDead) {
+  const std::string rendezvous = new_rendezvous();
+  std::atomic<bool> seen{false};
+  for_each_rank(2, [&](int rank) {
+    auto world = World::join(rank, 2, rendezvous, kPatient);
+    ASSERT_TRUE(world.ok());
+    Group& group = *world->group();
+    if (rank == 1) {
+      group.give_up(Status(StatusCode::out_of_memory, "a test"));
+      while (!seen.load()) std::this_thread::sleep_for(milliseconds(1));
+      return;
+    }
+    EXPECT_NE(world->barrier().message().find("rank 1 was cut short"), std::string::npos);
+    std::this_thread::sleep_for(milliseconds(50));
+    EXPECT_FALSE(group.is_dead(1));
+    seen.store(true);
+    const auto deadline = Deadline::after(seconds(60));
+    while (!group.is_dead(1) && !deadline.expired()) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    EXPECT_TRUE(group.is_dead(1));
+  });
+}
+
 TEST(ProcessWorld, AMissingRankIsNamedAtTheDeadline) {
   const std::string rendezvous = new_rendezvous();
   for_each_rank(2, [&](int rank) {
@@ -265,6 +316,27 @@ TEST(ProcessWorld, JoinsWithACallersAllGather) {
     throw std::runtime_error("no network");
   });
   EXPECT_EQ(throwing.status().code(), StatusCode::internal);
+}
+
+TEST(ProcessWorld, WhoIsCutShortOnAnotherNodeEndsTheCallsOfAll) {
+  OwnGather gather;
+  for_each_rank(3, [&](int rank) {
+    const auto deadline = [] { return Deadline::after(seconds(60)); };
+    HostIdentity host = *bootstrap::this_host();
+    if (rank == 1) host.node = "elsewhere";
+    int calls = 0;
+    auto group = ProcessGroup::create(
+        rank, 3, [&](std::string_view blob) { return gather(rank, 3, blob, calls++); }, deadline(),
+        host, {"localhost", nullptr});
+    ASSERT_TRUE(group.ok()) << group.status().to_string();
+    if (rank == 2) (*group)->give_up(Status(StatusCode::out_of_memory, "a test"));
+    const Status status = (*group)->all_gather({}, deadline()).status();
+    EXPECT_EQ(status.code(), rank == 2 ? StatusCode::out_of_memory : StatusCode::unavailable)
+        << status.to_string();
+    EXPECT_FALSE((*group)->is_dead(2));
+    // Whom others may still ask lives until they have.
+    static_cast<void>((*group)->leave(Deadline::after(seconds(5))));
+  });
 }
 
 TEST(ProcessWorld, SeveralNodes) {

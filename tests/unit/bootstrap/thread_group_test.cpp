@@ -120,6 +120,22 @@ TEST(ThreadGroup, LeavingEndsTheWaitsOfOthers) {
             StatusCode::failed_precondition);
 }
 
+TEST(ThreadGroup, WhoIsCutShortEndsTheCallsOfAll) {
+  auto groups = ThreadGroup::create_all(2);
+  std::thread other([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    groups[1]->give_up(Status(StatusCode::out_of_memory, "a test"));
+  });
+  const Status waiting = groups[0]->all_gather("a", Deadline::after(seconds(60))).status();
+  other.join();
+  EXPECT_EQ(waiting.code(), StatusCode::out_of_memory);
+  EXPECT_NE(waiting.message().find("rank 1 was cut short: a test"), std::string::npos)
+      << waiting.message();
+  EXPECT_EQ(groups[1]->all_gather("b", Deadline::never()).status().code(),
+            StatusCode::out_of_memory);
+  EXPECT_FALSE(groups[0]->is_dead(1));
+}
+
 TEST(ThreadGroup, DestructionWithoutLeaveIsADeathThatRings) {
   auto groups = ThreadGroup::create_all(2);
   std::thread waiter([&] {

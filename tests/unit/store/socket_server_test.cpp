@@ -47,14 +47,16 @@ TEST(SocketStoreServer, BadInputClosesThatConnectionOnly) {
   ASSERT_TRUE(good.ok());
   Request request;
   request.key = "k";
-  std::string cut_hello = encode_hello(0, {});
+  Hello hello;
+  hello.name = address.name;
+  std::string cut_hello = encode_hello(0, hello);
   cut_hello[0] = static_cast<char>(cut_hello[0] - 1);
-  std::string bad_magic = encode_hello(0, {});
+  std::string bad_magic = encode_hello(0, hello);
   bad_magic[15] = static_cast<char>(bad_magic[15] ^ 1);  // In its name.
   for (const std::string& bytes :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(8, '\0'), std::string(8, '\xff'),
-        encode_request(1, request),                 // No hello before it.
-        encode_hello(0, {}) + encode_hello(1, {}),  // Two hellos.
+        encode_request(1, request),                       // No hello before it.
+        encode_hello(0, hello) + encode_hello(1, hello),  // Two hellos.
         cut_hello, bad_magic}) {
     auto socket = connect_to(address, soon());
     ASSERT_TRUE(socket.ok());
@@ -96,6 +98,44 @@ TEST(SocketStoreServer, ToldToAnotherVersionAreBoth) {
   EXPECT_EQ(client.status().code(), StatusCode::mismatch) << client.status().to_string();
 }
 
+// A port is not a job's alone, as a name is.
+TEST(SocketStoreServer, RanksOfAnotherJobAreTurnedAway) {
+  Address address;
+  address.host = "127.0.0.1";
+  address.name = "job17";
+  auto server = SocketStoreServer::start(address, 1);
+  ASSERT_TRUE(server.ok());
+  for (const char* name : {"job16", ""}) {
+    Address other = (*server)->address();
+    other.name = name;
+    const auto client = SocketStore::connect(other, {0, 1}, Deadline::after(milliseconds(100)));
+    EXPECT_EQ(client.status().code(), StatusCode::deadline_exceeded);
+    const std::string text = client.status().to_string();
+    EXPECT_NE(text.find("is of \"job17\", a rank of \"" + std::string(name) + "\" came"),
+              std::string::npos)
+        << text;
+  }
+  const auto own = SocketStore::connect((*server)->address(), {0, 1}, soon());
+  EXPECT_TRUE(own.ok()) << own.status().to_string();
+}
+
+// Who has not said who it is may not make the server keep what it sends.
+TEST(SocketStoreServer, StrangersSendNoLongFrames) {
+  auto server = SocketStoreServer::start(new_address(), 0);
+  ASSERT_TRUE(server.ok());
+  auto socket = connect_to((*server)->address(), soon());
+  ASSERT_TRUE(socket.ok());
+  base::ByteWriter writer;
+  writer.put(static_cast<std::uint32_t>(kHelloBytesMax + 1));
+  ASSERT_TRUE(send_all(*socket, writer.take(), soon(), "test").ok());
+  EXPECT_TRUE(is_closed(*socket));
+  Address longest = new_address();
+  longest.name += std::string(kNameBytesMax - longest.name.size(), 'x');
+  auto other = SocketStoreServer::start(longest, 0);
+  ASSERT_TRUE(other.ok());
+  EXPECT_TRUE(SocketStore::connect(longest, {}, soon()).ok());
+}
+
 TEST(SocketStoreServer, SurvivesRandomBytes) {
   auto server = SocketStoreServer::start(new_address(), 0);
   ASSERT_TRUE(server.ok());
@@ -106,7 +146,9 @@ TEST(SocketStoreServer, SurvivesRandomBytes) {
     base::ByteWriter writer;
     const auto length = static_cast<std::uint32_t>(1 + random() % 64);
     writer.put(length);
-    std::string bytes = encode_hello(0, {}) + writer.take();
+    Hello hello;
+    hello.name = address.name;
+    std::string bytes = encode_hello(0, hello) + writer.take();
     for (std::uint32_t i = 0; i < length; ++i) bytes += static_cast<char>(random());
     auto socket = connect_to(address, soon());
     ASSERT_TRUE(socket.ok());
