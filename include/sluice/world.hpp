@@ -77,8 +77,8 @@ class SLUICE_API World {
   int size() const noexcept;
 
   /// Collective. One blob of every rank, in rank order; each of at most 256 MiB (longer: invalid_argument on all ranks, and
-  /// the world goes on). unavailable: a rank has ended; deadline_exceeded; failed_precondition: after leave, or in a forked
-  /// child. When one has failed, later collective calls of the world do, too.
+  /// the world goes on). unavailable: a rank has ended, or was cut short; deadline_exceeded; out_of_memory: this rank was;
+  /// failed_precondition: after leave, or in a forked child. When one has failed, later collective calls of the world do, too.
   Result<std::vector<std::string>> all_gather(std::string_view blob);
   /// Collective. Returns when every rank has called it. Fails as all_gather.
   Status barrier();

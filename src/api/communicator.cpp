@@ -399,21 +399,19 @@ Result<std::vector<SizeEntry>> account_of(const engine::EngineConfig& config) {
     return entries;
   }
   const window::WindowLayout layout(config.window);
-  const std::size_t parts[] = {layout.signal_bytes(),         layout.dispatch_metadata_bytes(),
-                               layout.dispatch_slot_bytes(),  layout.combine_metadata_bytes(),
-                               layout.combine_slot_bytes(),   layout.dispatch_staging_bytes(),
-                               layout.combine_staging_bytes()};
+  const std::size_t parts[] = {layout.signal_bytes(),           layout.dispatch_metadata_bytes(),
+                               layout.combine_metadata_bytes(), layout.combine_slot_bytes(),
+                               layout.dispatch_staging_bytes(), layout.combine_staging_bytes()};
   std::size_t used = 0;
   for (const std::size_t part : parts) used += part;
   const std::size_t window = memory::rounded_to_pages(layout.bytes());
   const std::size_t heap = memory::rounded_to_pages(config.options.registered_bytes);
   std::vector<SizeEntry> entries = {{"signals", parts[0]},
                                     {"dispatch metadata", parts[1]},
-                                    {"dispatch slots", parts[2]},
-                                    {"combine metadata", parts[3]},
-                                    {"combine slots", parts[4]},
-                                    {"dispatch staging", parts[5]},
-                                    {"combine staging", parts[6]},
+                                    {"combine metadata", parts[2]},
+                                    {"combine slots", parts[3]},
+                                    {"dispatch staging", parts[4]},
+                                    {"combine staging", parts[5]},
                                     {"page rounding", window - used},
                                     {"window", window},
                                     {"registered memory", heap},

@@ -162,7 +162,8 @@ Result<std::vector<World>> World::threads(const std::vector<int>& node_sizes,
 }
 
 Result<std::vector<std::string>> World::all_gather(std::string_view blob) {
-  if (group_ == nullptr) return gone_status();
+  if (group_ == nullptr)
+    return guarded([] { return Result<std::vector<std::string>>(gone_status()); });
   return guarded_for_all(*group_, [&]() -> Result<std::vector<std::string>> {
     if (Status status = check_active(*group_); !status.ok()) return status;
     return group_->all_gather(blob, base::Deadline::after(options_.deadline));
@@ -174,7 +175,7 @@ Status World::barrier() {
 }
 
 Result<World> World::split(int color, int key) {
-  if (group_ == nullptr) return gone_status();
+  if (group_ == nullptr) return guarded([] { return Result<World>(gone_status()); });
   return guarded_for_all(*group_, [&]() -> Result<World> {
     if (Status status = check_active(*group_); !status.ok()) return status;
     auto group = group_->split(color, key, base::Deadline::after(options_.deadline));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -14,9 +13,6 @@ class IndexSet {
  public:
   explicit IndexSet(int size) : words_((static_cast<std::size_t>(size) + 63) / 64) {}
 
-  bool empty() const noexcept {
-    return std::all_of(words_.begin(), words_.end(), [](std::uint64_t word) { return word == 0; });
-  }
   void insert(int number) noexcept { word(number) |= bit(number); }
   void erase(int number) noexcept { word(number) &= ~bit(number); }
   /// Calls visit(number) for each, ascending. It may insert and erase: numbers up to the next multiple of 64 are visited if they

@@ -68,32 +68,39 @@ void PeerMonitor::run() {
         // Pairs with the acquire load in has_ended().
         ended_[static_cast<std::size_t>(peer)].store(true, std::memory_order_release);
       }
-      const bool over = process.revents != 0 || (connection.revents & (POLLHUP | POLLERR)) != 0;
-      // poll() skips them from now on; of a connection of which one half has ended, until the other one has.
-      if (connection.fd >= 0 && note_end(peer, over)) connection = {-1, 0, 0};
+      // poll() skips them from now on; a connection of which one half has ended, when the other one has.
+      const bool hung_up = (connection.revents & (POLLHUP | POLLERR)) != 0;
+      const bool open = connection.fd >= 0;
+      if ((open || process.revents != 0) && note_end(peer, hung_up)) connection = {-1, 0, 0};
       connection.events = 0;
       if (process.revents != 0) process = {-1, 0, 0};
     }
   }
 }
 
-// `over`: the whole connection is, or the process. Whether that is all there is to know.
-bool PeerMonitor::note_end(int peer, bool over) {
+// Whether nothing more is to be learnt from the connection.
+bool PeerMonitor::note_end(int peer, bool hung_up) {
   GroupPages& theirs = pages_of(pages_, peer);
   GroupPages& mine = pages_of(pages_, mesh_.rank());
   // Pairs with the release stores of ProcessGroup, in leave() and by Mesh::give_up, which come before the connection's end.
   const auto state =
       static_cast<memory::RankState>(theirs.control.state.load(std::memory_order_acquire));
-  if (state == memory::RankState::gave_up && !over) {
-    base::log_info("rank {}: rank {} makes no more collective calls", mesh_.rank(), peer);
-    return false;
+  if (state == memory::RankState::gave_up && !has_ended(peer)) {
+    // Then both halves of the connection have ended: that of the peer's group, unless one of them is this rank's own doing.
+    // (Pairs with its release stores, which come before that.)
+    const bool own_half = mine.control.state.load(std::memory_order_acquire) ==
+                          static_cast<std::uint32_t>(memory::RankState::alive);
+    if (!(hung_up && own_half)) {
+      base::log_info("rank {}: rank {} makes no more collective calls", mesh_.rank(), peer);
+      return !own_half;
+    }
   }
   if (state == memory::RankState::left) {
     theirs.leave_seen_by[static_cast<std::size_t>(mesh_.rank())].store(1,
                                                                        std::memory_order_release);
     theirs.control.doorbell.ring();
     base::log_debug("rank {}: rank {} has left", mesh_.rank(), peer);
-  } else {
+  } else if (!is_dead(peer)) {
     // Pairs with the acquire load in is_dead().
     dead_[static_cast<std::size_t>(peer)].store(true, std::memory_order_release);
     base::log_info("rank {}: rank {} has ended without leaving", mesh_.rank(), peer);

@@ -55,7 +55,7 @@ class PeerMonitor {
  private:
   PeerMonitor(const Mesh& mesh, const memory::SharedRegion& pages, base::Descriptor stop);
   void run();
-  bool note_end(int peer, bool over);
+  bool note_end(int peer, bool hung_up);
 
   const Mesh& mesh_;
   const memory::SharedRegion& pages_;

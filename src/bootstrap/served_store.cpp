@@ -43,7 +43,7 @@ Result<std::shared_ptr<WorldStore>> ServedStore::open(int rank, int size, const 
   if (!first.starts_with("at ")) return agreed_status(std::vector<Status>{decode_status(first)});
   auto address = store::parse_address(std::string_view(first).substr(3));
   if (!address.ok()) return address.status();
-  opened->host_ = address->host;
+  opened->only_here_ = store::is_only_here(address->host);
   const store::Hello hello{static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(size)};
   auto client = store::SocketStore::connect(*address, hello, deadline);
   auto outcomes = gather(encode_status(client.status()));
@@ -77,8 +77,7 @@ Status ServedStore::erase(const std::string& key, base::Deadline deadline) {
 }
 
 std::string ServedStore::own_host() const {
-  // By which others do not reach this host.
-  if (store::is_only_here(host_)) return routed_address();
+  if (only_here_) return routed_address();
   const auto address = client_->local_address();
   return address.ok() ? address->host : routed_address();
 }

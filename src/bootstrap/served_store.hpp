@@ -37,7 +37,7 @@ class ServedStore final : public WorldStore {
  private:
   ServedStore() = default;
 
-  std::string host_;                                  // As rank 0 said.
+  bool only_here_ = false;  // What rank 0 said leads others elsewhere than this rank.
   std::unique_ptr<store::SocketStoreServer> server_;  // rank 0
   std::unique_ptr<store::SocketStore> client_;
 };

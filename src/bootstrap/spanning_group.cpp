@@ -208,9 +208,12 @@ void SpanningGroup::give_up(const Status& why) noexcept {
   if (!broken_.ok() || process_.forked()) return;
   try {
     broken_ = why;
-    store_->give_up(why);
   } catch (const std::bad_alloc&) {
     broken_ = Status(StatusCode::out_of_memory, "no memory");  // Too short to need any.
+  }
+  try {
+    store_->give_up(broken_);
+  } catch (const std::bad_alloc&) {  // With a caller's store, others have their deadlines.
   }
   node_->give_up(broken_);
 }

@@ -95,8 +95,6 @@ class Engine {
   virtual Received receive_dispatch(const DispatchOutputs& outputs, Status status) = 0;
   virtual CombineResult receive_combine(const TensorView& out, const CombineOutputs& outputs,
                                         Status status) = 0;
-  virtual int dispatches_in_flight() const noexcept = 0;
-  virtual int combines_in_flight() const noexcept = 0;
   /// Tokens of the oldest combine in flight, for the check of its outputs; 0 if it has no handle,
   /// -1 if the host does not know.
   virtual int combine_tokens() const noexcept = 0;

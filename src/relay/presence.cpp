@@ -378,7 +378,11 @@ bool Presence::counts(int rank) const noexcept {
 bool Presence::all_closed() const noexcept {
   for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
     if (site_.nodes.together(peer, site_.rank) || closed(peer)) continue;
-    if (counts(peer)) return false;
+    // Who takes its goodbye here is gone: it does not come any more, nor anything else.
+    const int server = site_.nodes.rail_peer(peer, site_.own_node());
+    const bool unheard = server != site_.rank && (site_.peers->is_dead(server) ||
+                                                  site_.relay_ended(server) || gone(server));
+    if (counts(peer) && !unheard) return false;
   }
   return true;
 }

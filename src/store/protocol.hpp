@@ -37,8 +37,8 @@ struct Hello {
 };
 
 inline constexpr std::size_t kFrameHeaderBytes = sizeof(std::uint32_t);
-/// Two values (compare_and_set), a key, and the numbers around them.
 inline constexpr std::size_t kHelloBytesMax = kNameBytesMax + 64;
+/// Two values (compare_and_set), a key, and the numbers around them.
 inline constexpr std::size_t kFrameBytesMax = 2 * kValueBytesMax + kKeyBytesMax + 256;
 
 std::string encode_hello(std::uint64_t id, const Hello& hello);

@@ -68,7 +68,8 @@ void ServerLoop::accept_waiting() {
   base::Descriptor socket = accept_from(listener_);
   if (!socket.open()) {
     // Out of descriptors, most likely: the listener stays readable, so do not spin on it.
-    if (!drop_stranger()) std::this_thread::sleep_for(kAcceptPause);
+    const bool short_of_them = errno == EMFILE || errno == ENFILE;
+    if (!short_of_them || !drop_stranger()) std::this_thread::sleep_for(kAcceptPause);
     return;
   }
   if (same_user_only_) {
@@ -93,7 +94,7 @@ bool ServerLoop::drop_stranger() {
 }
 
 bool ServerLoop::serve(Connection& connection, short events) {
-  if ((events & POLLOUT) != 0 && !send(connection)) return false;
+  if ((events & POLLOUT) != 0 && !(send(connection) && handle_input(connection))) return false;
   if (connection.closing) return (events & (POLLHUP | POLLERR)) == 0;
   if ((events & (POLLIN | POLLHUP | POLLERR)) != 0) return receive(connection);
   return true;
@@ -111,8 +112,11 @@ bool ServerLoop::receive(Connection& connection) {
 bool ServerLoop::handle_input(Connection& connection) {
   std::size_t at = 0;
   const std::string_view input = connection.input;
-  while (!connection.closing && input.size() - at >= kFrameHeaderBytes &&
-         connection.output.size() < kOutputBytesMax) {
+  while (!connection.closing && input.size() - at >= kFrameHeaderBytes) {
+    if (connection.output.size() >= kOutputBytesMax) {
+      if (!send(connection)) return false;
+      if (connection.output.size() >= kOutputBytesMax) break;  // The others when some of it is out.
+    }
     const auto length = decode_frame_header(input.substr(at, kFrameHeaderBytes));
     if (!length.ok()) return false;
     if (!connection.greeted && length.value() > kHelloBytesMax) return false;  // A stranger's.
@@ -178,10 +182,10 @@ Status ServerLoop::greet(Connection& connection, const Hello& hello) {
                       " came: their builds of the library differ");
   }
   if (hello.name != name_) {
-    base::log_info("the store of \"{}\": a rank of \"{}\" came, and is turned away", name_,
-                   hello.name);
-    return Status(StatusCode::unavailable, "what is served there is of \"" + name_ +
-                                               "\", a rank of \"" + hello.name + "\" came");
+    if (!std::exchange(turned_away_, true)) {
+      base::log_info("a rank came to the store by another name than this one's: it is turned away");
+    }
+    return Status(StatusCode::unavailable, "what is served there has another name");
   }
   if (awaited_.empty()) return {};
   if (hello.clients != awaited_.size() || hello.client >= awaited_.size()) {

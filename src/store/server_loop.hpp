@@ -54,6 +54,7 @@ class ServerLoop {
   base::Descriptor listener_;
   const bool same_user_only_;
   const std::string name_;  // That who comes has to know.
+  bool turned_away_ = false;
   Attendance& attendance_;
   std::vector<bool> awaited_;  // Clients that have not come; empty where they are not counted.
   KeyValueTable table_;

@@ -66,22 +66,6 @@ bool is_loopback(const SocketAddress& address) {
   return IN6_IS_ADDR_LOOPBACK(&six.sin6_addr);
 }
 
-// Of all interfaces: IPv6's takes IPv4, too, where there is any.
-std::vector<SocketAddress> everywhere(std::uint16_t port) {
-  std::vector<SocketAddress> both(2);
-  sockaddr_in6 six{};
-  six.sin6_family = AF_INET6;
-  six.sin6_port = htons(port);
-  std::memcpy(&both[0].storage, &six, sizeof(six));
-  both[0].length = sizeof(six);
-  sockaddr_in four{};
-  four.sin_family = AF_INET;
-  four.sin_port = htons(port);
-  std::memcpy(&both[1].storage, &four, sizeof(four));
-  both[1].length = sizeof(four);
-  return both;
-}
-
 Result<std::vector<SocketAddress>> resolve(const Address& address, bool to_listen) {
   if (address.kind == Address::Kind::unix_abstract) {
     return std::vector<SocketAddress>{abstract_address(address.name)};
@@ -218,11 +202,6 @@ bool is_only_here(const std::string& host) {
 Result<Descriptor> listen_at(const Address& address) {
   auto addresses = resolve(address, true);
   if (!addresses.ok()) return addresses.status();
-  if (address.kind == Address::Kind::tcp && is_only_here(address.host)) {
-    base::log_info("\"{}\" is the name of this host alone here: {} is served at all its addresses",
-                   address.host, to_string(address));
-    *addresses = everywhere(address.port);
-  }
   int error = EADDRNOTAVAIL;
   for (const SocketAddress& one : *addresses) {
     Descriptor socket = new_socket(one);
@@ -233,8 +212,6 @@ Result<Descriptor> listen_at(const Address& address) {
     const int on = 1;
     if (address.kind == Address::Kind::tcp) {
       ::setsockopt(socket.number(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-      const int off = 0;  // Matters where one address stands for all.
-      ::setsockopt(socket.number(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
     }
     if (::bind(socket.number(), one.get(), one.length) == 0 &&
         ::listen(socket.number(), SOMAXCONN) == 0) {
@@ -314,6 +291,7 @@ Descriptor accept_from(const Descriptor& listener) {
       base::log_warn("another rank waits, but its connection cannot be taken: {}",
                      base::error_text(error));
     }
+    errno = error;
   }
   return socket;
 }

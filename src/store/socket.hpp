@@ -25,8 +25,8 @@ int poll_until(std::span<pollfd> entries, base::Deadline deadline);
 /// /etc/hosts has it of the host's own (127.0.1.1): others know it by other addresses.
 bool is_only_here(const std::string& host);
 
-/// A listening socket at the first address of the host that can be bound, or at all of this host's where its name is_only_here().
-/// tcp: port 0 in `address` takes a free one (see bound_port).
+/// A listening socket at the first address of the host that can be bound. tcp: port 0 in `address`
+/// takes a free one (see bound_port).
 Result<base::Descriptor> listen_at(const Address& address);
 Result<std::uint16_t> bound_port(const base::Descriptor& listener);
 /// Where this end of a TCP socket is, in numbers.

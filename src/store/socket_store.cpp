@@ -28,6 +28,7 @@ Result<std::unique_ptr<SocketStore>> SocketStore::connect(const Address& address
                                                           const Hello& hello,
                                                           base::Deadline deadline) {
   std::chrono::nanoseconds pause = kRetryPauseMin;
+  Status last;
   for (;;) {
     Status failure;
     auto socket = connect_to(address, deadline);
@@ -50,11 +51,14 @@ Result<std::unique_ptr<SocketStore>> SocketStore::connect(const Address& address
     } else {
       failure = socket.status();
     }
-    if (failure.code() != StatusCode::unavailable) return failure;
-    if (deadline.remaining_ns() <= pause.count()) {
+    // What was in the way before says more than that there was no time for another attempt.
+    const bool late = failure.code() == StatusCode::deadline_exceeded && !last.ok();
+    if (failure.code() != StatusCode::unavailable && !late) return failure;
+    if (!late) last = std::move(failure);
+    if (late || deadline.remaining_ns() <= pause.count()) {
       return Status(StatusCode::deadline_exceeded,
                     "nobody serves " + to_string(address) +
-                        " before the deadline; last attempt: " + failure.message());
+                        " before the deadline; last attempt: " + last.message());
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, kRetryPauseMax);
@@ -70,8 +74,8 @@ void SocketStore::say_goodbye(base::Deadline deadline) {
 
 void SocketStore::hang_up(const Status& why) {
   const std::lock_guard lock(mutex_);
+  ::shutdown(socket_.number(), SHUT_RDWR);  // First: there may be no memory for the reason.
   if (broken_.ok()) broken_ = why;
-  ::shutdown(socket_.number(), SHUT_RDWR);
 }
 
 Result<Address> SocketStore::local_address() {

@@ -18,7 +18,14 @@ namespace sluice::store {
 
 Result<std::unique_ptr<SocketStoreServer>> SocketStoreServer::start(const Address& address,
                                                                     int clients) {
-  auto listener = listen_at(address);
+  Address at = address;
+  if (address.kind == Address::Kind::tcp && is_only_here(address.host)) {
+    at.host = "0.0.0.0";
+    base::log_info(
+        "\"{}\" is the name of this host alone here: the store is served at all addresses",
+        address.host);
+  }
+  auto listener = listen_at(at);
   if (!listener.ok()) return listener.status();
   Address served = address;
   if (address.kind == Address::Kind::tcp && address.port == 0) {

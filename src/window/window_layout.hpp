@@ -11,7 +11,7 @@
 ///   window         := lane[R] staging
 ///   lane           := signals dispatch_bank[B] combine_bank[B]    (lane j: written by rank j only)
 ///   signals        := told[2] accusation cell[kinds][B]
-///   dispatch_bank  := dispatch_header[S] dispatch_row[S]
+///   dispatch_bank  := dispatch_header[S]
 ///   combine_bank   := given_weights[S][K] combine_mask[C] row_weights[S][K] route_rows[S][K]
 ///                     combine_row[C]
 ///   staging        := dispatch_stage[Sd] combine_stage[Sc]        (written by its owner only)
@@ -19,8 +19,8 @@
 ///   combine_stage  := (combine_row[C])[R]
 ///
 /// S = slot_tokens (latency) or M (throughput). C = S, times min(K, max L) if `single` may be used.
-/// Rows of a kind lie either in lanes (no stages) or in stages (no rows in lanes). route_rows are
-/// there if results may be read in place.
+/// Rows of a dispatch lie in stages, those of a combine in stages or, if it has none, in lanes. route_rows
+/// are there if results may be read in place.
 /// A dispatch_row is an encoded row followed by its scales, padded to kRowAlignment.
 namespace sluice::window {
 
@@ -37,8 +37,8 @@ struct WindowShape {
   int ranks = 0;
   int top_k = 0;
   int banks = 0;                       // B
-  int dispatch_stages = 0;             // Sd; 0: rows are pushed into lanes
-  int combine_stages = 0;              // Sc; likewise
+  int dispatch_stages = 0;             // Sd
+  int combine_stages = 0;              // Sc; 0: rows are pushed into lanes
   int tokens = 0;                      // S: the most tokens that a source sends in one operation
   int combine_rows_per_token = 1;      // 1, or min(K, max L) when `single` is permitted
   bool results_in_place = false;       // homes may read registered y: they get its row numbers
@@ -93,9 +93,6 @@ class WindowLayout {
   constexpr std::size_t dispatch_header(int peer, int bank, int slot) const noexcept {
     return dispatch_bank(peer, bank) + index(slot) * dispatch_header_bytes_;
   }
-  constexpr std::size_t dispatch_row(int peer, int bank, int slot) const noexcept {
-    return dispatch_bank(peer, bank) + dispatch_rows_offset_ + index(slot) * dispatch_row_stride_;
-  }
   constexpr std::size_t given_weights(int peer, int bank, int record) const noexcept {
     return combine_bank(peer, bank) + index(record) * weights_bytes();
   }
@@ -131,10 +128,7 @@ class WindowLayout {
   // The account of `sluice size`: everything below, rounded up to pages, is bytes().
   constexpr std::size_t signal_bytes() const noexcept { return index(shape_.ranks) * cells_end_; }
   constexpr std::size_t dispatch_metadata_bytes() const noexcept {
-    return all_banks() * dispatch_rows_offset_;
-  }
-  constexpr std::size_t dispatch_slot_bytes() const noexcept {
-    return all_banks() * (dispatch_bank_bytes_ - dispatch_rows_offset_);
+    return all_banks() * dispatch_bank_bytes_;
   }
   constexpr std::size_t combine_metadata_bytes() const noexcept {
     return all_banks() * combine_rows_offset_;
@@ -172,7 +166,6 @@ class WindowLayout {
   std::size_t cells_offset_ = 0;  // within a lane
   std::size_t cells_end_ = 0;
   std::size_t dispatch_header_bytes_ = 0;
-  std::size_t dispatch_rows_offset_ = 0;  // within a dispatch bank
   std::size_t dispatch_row_stride_ = 0;
   std::size_t dispatch_bank_bytes_ = 0;
   std::size_t masks_offset_ = 0;  // within a combine bank
@@ -199,9 +192,7 @@ constexpr WindowLayout::WindowLayout(const WindowShape& shape) noexcept : shape_
 
   dispatch_header_bytes_ = DispatchHeaderLayout::bytes(shape.top_k);
   dispatch_row_stride_ = round_up(shape.dispatch_row_bytes, kRowAlignment);
-  dispatch_rows_offset_ = round_up(slots * dispatch_header_bytes_, kRowAlignment);
-  dispatch_bank_bytes_ =
-      dispatch_rows_offset_ + (shape.dispatch_stages == 0 ? slots * dispatch_row_stride_ : 0);
+  dispatch_bank_bytes_ = round_up(slots * dispatch_header_bytes_, kRowAlignment);
 
   combine_row_stride_ = round_up(shape.combine_row_bytes, kRowAlignment);
   masks_offset_ = round_up(slots * weights_bytes(), kLineBytes);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
 // Ranks that leave, and ranks that end while a communicator is made.
-#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>

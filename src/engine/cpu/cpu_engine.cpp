@@ -26,7 +26,6 @@ class InFlight {
   explicit InFlight(const EngineConfig& config) : depth_(config.options.in_flight) {
     for (int i = 0; i < depth_; ++i) slots_[static_cast<std::size_t>(i)].reserve(config);
   }
-  int count() const noexcept { return static_cast<int>(sent_ - received_); }
   Operation& send() noexcept {
     ++sent_;
     Operation& operation = at(sent_);
@@ -93,8 +92,6 @@ class CpuEngine final : public Engine {
     return result;
   }
 
-  int dispatches_in_flight() const noexcept override { return dispatches_.count(); }
-  int combines_in_flight() const noexcept override { return combines_.count(); }
   int combine_tokens() const noexcept override { return combines_.oldest().tokens; }
   bool first_operation() const noexcept override {
     return dispatches_.ended() + combines_.ended() == 0;

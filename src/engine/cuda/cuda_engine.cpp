@@ -159,12 +159,6 @@ class CudaEngine final : public Engine {
     return result;
   }
 
-  int dispatches_in_flight() const noexcept override {
-    return static_cast<int>(dispatches_sent_ - dispatches_received_);
-  }
-  int combines_in_flight() const noexcept override {
-    return static_cast<int>(combines_sent_ - combines_received_);
-  }
   int combine_tokens() const noexcept override { return -1; }
   bool first_operation() const noexcept override {
     return dispatches_received_ + combines_received_ == 0;

@@ -77,14 +77,10 @@ bool keeps_order(const fi_info& info) noexcept {
   return (info.tx_attr->msg_order & FI_ORDER_WAW) != 0;
 }
 
-// Neither loopback nor link-local; and on Ethernet an address of IP: with InfiniBand's, which verbs offers of every card, no
-// connection is made there.
+// Neither loopback nor link-local; nor, as far as others are to be had, one of InfiniBand's own, which verbs offers of every card:
+// over Ethernet no connection is made with it.
 bool reachable(const fi_info& info) noexcept {
-  const fi_link_attr* const link = info.nic != nullptr ? info.nic->link_attr : nullptr;
-  if (info.addr_format == FI_SOCKADDR_IB && link != nullptr && link->network_type != nullptr &&
-      std::string_view(link->network_type) == "Ethernet") {
-    return false;
-  }
+  if (info.addr_format == FI_SOCKADDR_IB) return false;
   if (info.src_addr == nullptr) return true;
   if (info.addr_format == FI_SOCKADDR_IN) {
     sockaddr_in address;
@@ -145,9 +141,9 @@ std::vector<Info> pick(const Library& library, const fi_info* all, const std::st
 
 }  // namespace
 
-// Others take names of cards in its place, and would offer nothing.
+// These take names of cards in its place, and would offer nothing.
 bool takes_address(std::string_view provider) noexcept {
-  return moved_by_processor(provider) || provider.starts_with("verbs");
+  return !provider.starts_with("efa") && provider != "cxi";
 }
 
 bool moved_by_processor(std::string_view provider) noexcept {

@@ -31,7 +31,6 @@ TEST(IndexSet, IsASet) {
         set.erase(number);
         expected.erase(number);
       }
-      ASSERT_EQ(set.empty(), expected.empty());
       if (step % 50 == 0) {
         ASSERT_EQ(all(set), std::vector<int>(expected.begin(), expected.end()));
       }
@@ -48,7 +47,7 @@ TEST(IndexSet, MayLoseWhatIsVisited) {
     set.erase(number);
   });
   EXPECT_EQ(seen.size(), 67U);
-  EXPECT_TRUE(set.empty());
+  EXPECT_TRUE(all(set).empty());
 }
 
 }  // namespace

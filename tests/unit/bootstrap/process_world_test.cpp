@@ -236,6 +236,28 @@ TEST(ProcessWorld, WhoWasCutShortAndEndsIsDead) {
   });
 }
 
+// Each of them ends its half of their connection: that is neither's death, nor is a third one's leave.
+TEST(ProcessWorld, TwoThatAreCutShortAreNotDeadToEachOther) {
+  const std::string rendezvous = new_rendezvous();
+  std::atomic<int> done{0};
+  for_each_rank(3, [&](int rank) {
+    auto world = World::join(rank, 3, rendezvous, kPatient);
+    ASSERT_TRUE(world.ok());
+    Group& group = *world->group();
+    if (rank < 2) {
+      group.give_up(Status(StatusCode::out_of_memory, "a test"));
+    } else {
+      EXPECT_FALSE(world->barrier().ok());
+      std::this_thread::sleep_for(milliseconds(50));
+      EXPECT_TRUE(world->leave(seconds(60)).ok());
+    }
+    std::this_thread::sleep_for(milliseconds(100));
+    for (int peer = 0; peer < 2; ++peer) EXPECT_FALSE(group.is_dead(peer)) << rank << " " << peer;
+    ++done;
+    while (done.load() < 3) std::this_thread::sleep_for(milliseconds(1));
+  });
+}
+
 TEST(ProcessWorld, AMissingRankIsNamedAtTheDeadline) {
   const std::string rendezvous = new_rendezvous();
   for_each_rank(2, [&](int rank) {

@@ -27,15 +27,15 @@ std::vector<WindowShape> shapes() {
     for (const int top_k : {1, 3, 32}) {
       for (const int in_flight : {1, 2, 4}) {
         for (const int tokens : {1, 7}) {
-          // No stages, stages for dispatch alone, stages for both.
-          for (const int staged_kinds : {0, 1, 2}) {
+          // Stages for dispatch alone, stages for both.
+          for (const bool staged_combine : {false, true}) {
             for (const int rows_per_token : {1, 3}) {
               WindowShape shape;
               shape.ranks = ranks;
               shape.top_k = top_k;
               shape.banks = 2 * in_flight + 1;
-              shape.dispatch_stages = staged_kinds > 0 ? in_flight : 0;
-              shape.combine_stages = staged_kinds > 1 ? in_flight : 0;
+              shape.dispatch_stages = in_flight;
+              shape.combine_stages = staged_combine ? in_flight : 0;
               shape.tokens = tokens;
               shape.combine_rows_per_token = rows_per_token;
               // Row sizes that are and are not multiples of the alignment.
@@ -97,9 +97,6 @@ class Regions {
           "header", peer, bank, token);
       add(layout_.given_weights(peer, bank, token), weights, "given weights", peer, bank, token);
       add(layout_.row_weights(peer, bank, token), weights, "row weights", peer, bank, token);
-      if (shape_.dispatch_stages > 0) continue;
-      add(layout_.dispatch_row(peer, bank, token), shape_.dispatch_row_bytes, "row", peer, bank,
-          token);
     }
     for (int slot = 0; slot < layout_.combine_slots(); ++slot) {
       add(layout_.combine_mask(peer, bank, slot), sizeof(std::uint32_t), "mask", peer, bank, slot);
@@ -169,7 +166,6 @@ TEST(WindowLayout, AlignmentOfWhatIsAccessed) {
       for (int bank = 0; bank < shape.banks; ++bank) {
         EXPECT_EQ(layout.cell(peer, protocol::CellKind::weights, bank) % 64, 0U);
         EXPECT_EQ(layout.dispatch_header(peer, bank, shape.tokens - 1) % 16, 0U);
-        EXPECT_EQ(layout.dispatch_row(peer, bank, shape.tokens - 1) % kRowAlignment, 0U);
         EXPECT_EQ(layout.combine_row(peer, bank, shape.tokens - 1) % kRowAlignment, 0U);
         EXPECT_EQ(layout.staged_dispatch_row(bank, shape.tokens - 1) % kRowAlignment, 0U);
         EXPECT_EQ(layout.staged_combine_row(bank, peer, 0) % kRowAlignment, 0U);
@@ -183,8 +179,8 @@ TEST(WindowLayout, AlignmentOfWhatIsAccessed) {
   }
 }
 
-// Pushed: B x R x S records per kind, x rows per token for combine. Staged: Sd x S dispatch rows
-// and Sc x R x S combine rows. Rows rounded up to their alignment.
+// Dispatch: Sd x S rows. Combine, pushed: B x R x S records, x rows per token; staged: Sc x R x S
+// x rows per token. Rows rounded up to their alignment.
 TEST(WindowLayout, SizesAreTheFormulas) {
   for (const WindowShape& shape : shapes()) {
     const WindowLayout layout(shape);
@@ -193,9 +189,7 @@ TEST(WindowLayout, SizesAreTheFormulas) {
     const std::size_t row = (shape.dispatch_row_bytes + 127) / 128 * 128;
     const std::size_t combine_row = (shape.combine_row_bytes + 127) / 128 * 128;
     const std::size_t per_token = number(shape.combine_rows_per_token);
-    const bool push_dispatch = shape.dispatch_stages == 0;
     const bool push_combine = shape.combine_stages == 0;
-    EXPECT_EQ(layout.dispatch_slot_bytes(), push_dispatch ? slots * row : 0) << text_of(shape);
     EXPECT_EQ(layout.combine_slot_bytes(), push_combine ? slots * per_token * combine_row : 0)
         << text_of(shape);
     EXPECT_EQ(layout.dispatch_staging_bytes(),
@@ -205,9 +199,8 @@ TEST(WindowLayout, SizesAreTheFormulas) {
                                                   number(shape.tokens) * per_token * combine_row)
         << text_of(shape);
     const std::size_t account = layout.signal_bytes() + layout.dispatch_metadata_bytes() +
-                                layout.dispatch_slot_bytes() + layout.combine_metadata_bytes() +
-                                layout.combine_slot_bytes() + layout.dispatch_staging_bytes() +
-                                layout.combine_staging_bytes();
+                                layout.combine_metadata_bytes() + layout.combine_slot_bytes() +
+                                layout.dispatch_staging_bytes() + layout.combine_staging_bytes();
     EXPECT_LE(account, layout.bytes()) << text_of(shape);
     EXPECT_LT(layout.bytes() - account, kPageBytes) << text_of(shape);
   }
