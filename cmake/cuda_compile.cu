@@ -25,7 +25,7 @@ __global__ void offsets(window::WindowShape shape, window::HandleHeader header, 
   const int peer = static_cast<int>(threadIdx.x);
   out[0] = layout.bytes();
   out[1] = layout.cell(peer, protocol::CellKind::dispatch, 0);
-  out[2] = layout.dispatch_row(peer, 1, 2);
+  out[2] = layout.staged_dispatch_row(1, 2);
   out[3] = layout.combine_row(peer, 1, 2);
   out[4] = layout.staged_dispatch_row(0, 3);
   out[5] = layout.staged_combine_row(0, peer, 3);
