@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,9 @@ struct LibfabricSettings {
   /// To reach memory of GPUs, where the provider does: Traits::device_memory says whether.
   bool device_memory = false;
 };
+
+/// Of what ranks say of their endpoints: first in it. Raised with it, and with what a desk is.
+inline constexpr std::uint32_t kIntroductionVersion = 2;
 
 /// The endpoint of `rank` of `ranks`, on reliable datagrams of libfabric (docs/transport.md).
 /// libfabric itself is loaded now: `unavailable` if it is not installed or has none of the providers,

@@ -16,7 +16,6 @@ namespace {
 using std::chrono::microseconds;
 
 // As LibfabricEndpoint::introduction() writes them.
-constexpr std::uint32_t kIntroductionVersion = 1;
 struct RemoteMemory {
   std::uint64_t base = 0;
   std::uint64_t key = 0;
@@ -133,7 +132,7 @@ Result<std::string> through(Wire& wire, std::string_view introduction, const Wea
       writer.put(reader.get<RemoteMemory>());
     }
   }
-  if (version != kIntroductionVersion || !reader.ok() || !reader.at_end()) {
+  if (version != transport::kIntroductionVersion || !reader.ok() || !reader.at_end()) {
     return Status(StatusCode::mismatch, "the wire knows another form of introductions");
   }
   return writer.take();

@@ -16,7 +16,6 @@
 namespace sluice::transport {
 namespace {
 
-constexpr std::uint32_t kIntroductionVersion = 2;
 constexpr int kRailsMax = 8;
 // Of a rail at which nobody writes, or nothing but memory.
 constexpr std::size_t kNoArrivals = 16;
