@@ -30,6 +30,9 @@ class Peers {
   /// Never true of a thread, nor where the system does not tell (process descriptors).
   virtual bool has_ended(int rank) const noexcept = 0;
 
+  /// Ranks of this node: one of the two. Who has left before its process ended was not dead; nothing more comes of it either.
+  bool is_over(int rank) const noexcept { return is_dead(rank) || has_ended(rank); }
+
   /// Ranks of other nodes that this one serves, or is served by: whether a connection with its process has
   /// ended, and the rank had neither left nor destroyed its group. It may live all the same. Never true
   /// of threads, nor where there is no such connection.

@@ -50,11 +50,13 @@ bool Presence::tell(std::int64_t now_ns) {
   bool any = tell_accusations();
   any |= tell_read(Kind::dispatch);
   any |= tell_read(Kind::combine);
-  // Who has left falls silent, and is given up when what it has sent has had the time to arrive.
-  if (now_ns >= next_beat_ns_ && !site_.ended(site_.rank)) {
-    next_beat_ns_ = now_ns + beat_ns_;
-    tell_beat(now_ns);
-  }
+  if (now_ns < next_beat_ns_) return any;
+  next_beat_ns_ = now_ns + beat_ns_;
+  // Who has left falls silent, and is given up when what it has sent has had the time to arrive. Its neighbours it serves still.
+  if (!site_.ended(site_.rank)) tell_beat(now_ns);
+  auto& alive = *site_.at<std::uint64_t>(site_.rank, site_.own().alive());
+  // Pairs with the load in watch_neighbours() of the neighbours.
+  HostAccess::store_release(alive, HostAccess::load_acquire(alive) + 1);
   return any;
 }
 
@@ -69,9 +71,6 @@ void Presence::tell_beat(std::int64_t now_ns) {
       postings_.sign(site_.rail_peer(node), sign, 0, *number);
     }
   }
-  auto& alive = *site_.at<std::uint64_t>(site_.rank, site_.own().alive());
-  // Pairs with the load in watch_neighbours() of the neighbours.
-  HostAccess::store_release(alive, HostAccess::load_acquire(alive) + 1);
 }
 
 bool Presence::tell_read(Kind kind) {
@@ -196,8 +195,9 @@ void Presence::watch_sources(std::int64_t now_ns) {
     if (parted_ns < 0) continue;  // Settled.
     if (parted_ns == 0 &&
         (gone_[index(source)] != 0 || reported_lost(source) || hung_up(source, now_ns))) {
-      // Its leases run on for a while, so what it may still be sent stays as it is.
-      parted_ns = now_ns;
+      // Its leases run on for a while, so what it may still be sent stays as it is. From now on, not from when this step began:
+      // it may have been given another one since then.
+      parted_ns = base::now_ns();
       for (const int reader : site_.neighbours()) give_up(source, reader, kGivenUp);
     }
     const std::int64_t since_ns = parted_ns == 0 ? heard_ns_[index(source)] : parted_ns;
@@ -269,12 +269,10 @@ void Presence::watch_neighbours(std::int64_t now_ns, bool was_away) {
     // Pairs with the stores in tell() and of the neighbour.
     const std::uint64_t alive =
         HostAccess::load_acquire(*site_.at<std::uint64_t>(neighbour, layout.alive()));
-    // A relay that has failed is not closed: its rank falls silent for all.
-    const bool closed =
-        (HostAccess::load_acquire(*site_.at<std::uint64_t>(neighbour, layout.closed())) &
-         kRelayClosed) != 0;
+    // A relay that has failed is not closed: its rank falls silent for all. One that is closed, or whose rank has left, still serves.
     std::int64_t& heard_ns = heard_ns_[index(neighbour)];
-    if (alive != alive_[index(neighbour)] || closed || site_.ended(neighbour)) {
+    if (alive != alive_[index(neighbour)] || site_.relay_done(neighbour) ||
+        site_.peers->has_ended(neighbour)) {
       alive_[index(neighbour)] = alive;
       heard_ns = now_ns;
     } else if (was_away) {
@@ -313,12 +311,23 @@ void Presence::watch_peers(std::int64_t now_ns) {
     if ((how & kSettled) != 0) postings_.settle(peer);
     // If the one that decides is gone, too, it gives no leases: what it gave is over by then.
     const int server = site_.nodes.rail_peer(peer, site_.own_node());
-    if (how == 0 || server == site_.rank) continue;
-    if (!site_.ended(server) && !site_.relay_ended(server)) continue;
+    if (server == site_.rank) continue;
+    const bool unheard = passes_nothing_on(server);
+    if (!unheard && (how == 0 || !site_.ended(server))) continue;
     std::int64_t& parted_ns = parted_ns_[index(peer)];
-    if (parted_ns == 0) parted_ns = now_ns;
+    if (parted_ns == 0) parted_ns = base::now_ns();
+    // Nor does anybody else say what becomes of the peer.
+    if (how == 0 && now_ns - parted_ns > patience_ns_ / kDeathsAreToldAfter) {
+      give_up(peer, site_.rank, kGivenUp);
+    }
     if (now_ns - parted_ns > 2 * patience_ns_) postings_.settle(peer);
   }
+}
+
+// Of what comes from other nodes, nor their goodbyes. (Who has only destroyed its world, or left it, may go on to.)
+bool Presence::passes_nothing_on(int neighbour) const noexcept {
+  return neighbour != site_.rank &&
+         (site_.peers->has_ended(neighbour) || site_.relay_ended(neighbour) || gone(neighbour));
 }
 
 // In the eyes of a rank of this node.
@@ -379,9 +388,7 @@ bool Presence::all_closed() const noexcept {
   for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
     if (site_.nodes.together(peer, site_.rank) || closed(peer)) continue;
     // Who takes its goodbye here is gone: it does not come any more, nor anything else.
-    const int server = site_.nodes.rail_peer(peer, site_.own_node());
-    const bool unheard = server != site_.rank && (site_.peers->is_dead(server) ||
-                                                  site_.relay_ended(server) || gone(server));
+    const bool unheard = passes_nothing_on(site_.nodes.rail_peer(peer, site_.own_node()));
     if (counts(peer) && !unheard) return false;
   }
   return true;

@@ -79,6 +79,7 @@ class Presence {
   void watch_neighbours(std::int64_t now_ns, bool was_away);
   void watch_peers(std::int64_t now_ns);
   bool closed(int rank) const noexcept;
+  bool passes_nothing_on(int neighbour) const noexcept;
   bool reported_lost(int source) const noexcept;
   bool hung_up(int source, std::int64_t now_ns);
   void give_up(int rank, int at, std::uint64_t how);

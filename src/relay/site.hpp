@@ -91,6 +91,14 @@ struct Site {
                 *at<std::uint64_t>(neighbour, layout(neighbour).closed())) &
             kRelayEnded) != 0;
   }
+  /// Nor is anything asked of it: its communicator is closed, too.
+  bool relay_done(int neighbour) const noexcept {
+    constexpr std::uint64_t kDone = kRelayClosed | kRelayEnded;
+    // Pairs with ~Relay and Relay::Thread::end.
+    return (protocol::HostAccess::load_acquire(
+                *at<std::uint64_t>(neighbour, layout(neighbour).closed())) &
+            kDone) == kDone;
+  }
   /// Whether nothing more comes of a rank of this node.
   bool ended(int neighbour) const noexcept {
     // Pairs with the release store in Group::leave.

@@ -81,6 +81,7 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
         if (leaves_ && rank == victim && round == kFaultyRound) {
           const Status left = world.leave(std::chrono::seconds(10));
           if (!left.ok()) findings.add("leave: " + left.to_string());
+          struck_ = true;
           break;
         }
         const EchoRound::Outcome seen = rounds.run(round, [&](Moment moment) {
@@ -230,6 +231,16 @@ TEST_P(OfTwoNodes, LeavesWithItsCommunicatorOpen) {
   leaves_ = true;
   witnesses_ = all_but(GetParam());
   const support::ScriptedNetwork network({});
+  run();
+}
+
+// Nor does it serve anybody any more.
+TEST_P(OfTwoNodes, LeavesAndItsThreadStandsStill) {
+  leaves_ = true;
+  witnesses_ = all_but(GetParam());
+  const support::ScriptedNetwork network({.stalls = [this](int rank) {
+    return rank == GetParam() && under_way() && !others_are_at(kRounds);
+  }});
   run();
 }
 

@@ -74,7 +74,7 @@ bool Waiter::cut_off(int peer) const noexcept {
   const bool ended =
       (protocol::HostAccess::load_acquire(lanes_.relay_of(forwarder)) & relay::kRelayEnded) != 0;
   if (forwarder == own) return ended;
-  return ended || suspects_.contains(forwarder) || group_.is_dead(forwarder) ||
+  return ended || suspects_.contains(forwarder) || group_.is_over(forwarder) ||
          protocol::HostAccess::load_acquire(lanes_.gone_in(forwarder)) != 0;
 }
 

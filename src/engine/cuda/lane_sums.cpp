@@ -92,7 +92,7 @@ bool LaneSums::everyone_published(std::uint64_t epoch) const {
   const auto neighbours = site_.neighbours();
   return std::all_of(neighbours.begin(), neighbours.end(), [&](int neighbour) {
     // Looked at before the last look for its answers. (Who has left may still be about to say so.)
-    const bool gone = site_.peers->is_dead(neighbour) || given_up(site_, view_, neighbour) ||
+    const bool gone = site_.peers->is_over(neighbour) || given_up(site_, view_, neighbour) ||
                       view_.suspects(neighbour) || site_.relay_ended(neighbour);
     // Pairs with say_published().
     return HostAccess::load_acquire(*site_.at<std::uint64_t>(

@@ -58,7 +58,7 @@ bool Watch::is_gone(int rank) const noexcept {
   const int forwarder = site.nodes.rail_peer(rank, site.own_node());
   return site.relay_ended(forwarder) ||
          (forwarder != site.rank &&
-          (group_->is_dead(forwarder) || says(site.window.gone(forwarder))));
+          (group_->is_over(forwarder) || says(site.window.gone(forwarder))));
 }
 
 // Its kernels have ended: World::leave comes after that. Of a rank of another node the relay says it.
