@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,11 +14,13 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
 #include "base/deadline.hpp"
 #include "base/environment.hpp"
+#include "base/random.hpp"
 #include "bootstrap/group.hpp"
 #include "bootstrap/launch_environment.hpp"
 #include "node_namespaces.hpp"
@@ -37,7 +38,7 @@ constexpr int kRendezvousPort = 29400;
 
 std::string random_rendezvous() {
   std::uint64_t number = 0;
-  if (getrandom(&number, sizeof(number), 0) != static_cast<ssize_t>(sizeof(number))) {
+  if (!base::fill_random(std::as_writable_bytes(std::span(&number, 1))).ok()) {
     number = static_cast<std::uint64_t>(base::now_ns());
   }
   return fmt::format("unix:sluice-bench-{}-{:016x}", getpid(), number);

@@ -80,7 +80,7 @@ class Reader {
 
 // Long names of jobs are shortened to a prefix and a hash (FNV-1a), which keeps them apart.
 std::string joined(std::string name, std::initializer_list<std::string> parts) {
-  for (const std::string& part : parts) name += (name.empty() ? "" : "-") + part;
+  for (const std::string& part : parts) name += "-" + part;
   if (name.size() > store::kNameBytesMax) {
     std::uint64_t hash = 0xcbf29ce484222325U;
     for (const char c : name) {

@@ -47,10 +47,10 @@ bool NodeSums::everyone_published(std::uint64_t epoch) const noexcept {
 // It has ended, or closed its communicator; or this rank has given it up, or was given up by it.
 bool NodeSums::comes_no_more(int neighbour) const noexcept {
   const auto set = [&](int at, std::size_t offset) {
-    // Pairs with protocol::accuse in await(), and with the release stores of relays that close.
+    // Pairs with protocol::accuse in await().
     return protocol::HostAccess::load_acquire(*site_.at<std::uint64_t>(at, offset)) != 0;
   };
-  return site_.ended(neighbour) || set(neighbour, site_.layout(neighbour).closed()) ||
+  return site_.ended(neighbour) || site_.relay_state(neighbour) != 0 ||
          set(neighbour, site_.window.accusation(site_.rank)) ||
          set(site_.rank, site_.window.accusation(neighbour));
 }

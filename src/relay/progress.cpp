@@ -133,9 +133,7 @@ bool Progress::finished() {
   if (!told || !postings_.idle() || !traffic_->idle() || !presence_.all_closed()) return false;
   const auto neighbours = site_.neighbours();
   const bool alone = std::all_of(neighbours.begin(), neighbours.end(), [&](int neighbour) {
-    // Pairs with the release store in ~Relay.
-    return site_.ended(neighbour) || HostAccess::load_acquire(*site_.at<std::uint64_t>(
-                                         neighbour, site_.layout(neighbour).closed())) != 0;
+    return site_.ended(neighbour) || site_.relay_state(neighbour) != 0;
   });
   if (!alone) return false;
   // What was signed since then, that an accusation was heard above all, goes along if it can.

@@ -84,20 +84,19 @@ struct Site {
     protocol::HostAccess::add_bits(*at<std::uint64_t>(reader, window.gone(peer)), how);
     ring(reader);
   }
+  /// Of a rank of this node: kRelayClosed, kRelayEnded.
+  std::uint64_t relay_state(int neighbour) const noexcept {
+    // Pairs with ~Relay and Relay::Thread::end.
+    return protocol::HostAccess::load_acquire(
+        *at<std::uint64_t>(neighbour, layout(neighbour).closed()));
+  }
   /// Whether the relay of a rank of this node passes nothing on any more.
   bool relay_ended(int neighbour) const noexcept {
-    // Pairs with Relay::Thread::end.
-    return (protocol::HostAccess::load_acquire(
-                *at<std::uint64_t>(neighbour, layout(neighbour).closed())) &
-            kRelayEnded) != 0;
+    return (relay_state(neighbour) & kRelayEnded) != 0;
   }
   /// Nor is anything asked of it: its communicator is closed, too.
   bool relay_done(int neighbour) const noexcept {
-    constexpr std::uint64_t kDone = kRelayClosed | kRelayEnded;
-    // Pairs with ~Relay and Relay::Thread::end.
-    return (protocol::HostAccess::load_acquire(
-                *at<std::uint64_t>(neighbour, layout(neighbour).closed())) &
-            kDone) == kDone;
+    return relay_state(neighbour) == (kRelayClosed | kRelayEnded);
   }
   /// Whether nothing more comes of a rank of this node.
   bool ended(int neighbour) const noexcept {

@@ -5,7 +5,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "base/log.hpp"
+#include "base/random.hpp"
 #include "base/system_error.hpp"
 
 namespace sluice::store {
@@ -348,14 +348,8 @@ Result<PeerCredentials> peer_credentials(const Descriptor& socket) {
 
 Result<std::string> random_name() {
   std::array<unsigned char, 16> bytes{};
-  std::size_t done = 0;
-  while (done < bytes.size()) {
-    const ssize_t got = ::getrandom(bytes.data() + done, bytes.size() - done, 0);
-    if (got > 0) {
-      done += static_cast<std::size_t>(got);
-    } else if (errno != EINTR) {
-      return system_status(errno, "cannot get random bytes");
-    }
+  if (Status status = base::fill_random(std::as_writable_bytes(std::span(bytes))); !status.ok()) {
+    return status;
   }
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string name;

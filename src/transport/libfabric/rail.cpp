@@ -4,14 +4,13 @@
 #include <fmt/format.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_rma.h>
-#include <sys/random.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <span>
 #include <string_view>
 #include <utility>
 
-#include "base/system_error.hpp"
+#include "base/random.hpp"
 
 namespace sluice::transport {
 namespace {
@@ -130,8 +129,9 @@ Result<std::uint64_t> Rail::random_key(std::size_t bytes) {
   // The highest bit of a byte is left: the next ones are counted up.
   for (std::size_t i = 0; i < std::min(bytes, sizeof(key)); ++i) key = key << 8 | 0x7f;
   std::uint64_t random = 0;
-  if (::getrandom(&random, sizeof(random), 0) != static_cast<ssize_t>(sizeof(random))) {
-    return base::system_status(errno, "cannot get random bytes");
+  if (Status status = base::fill_random(std::as_writable_bytes(std::span(&random, 1)));
+      !status.ok()) {
+    return status;
   }
   return (key & random) | 1;
 }

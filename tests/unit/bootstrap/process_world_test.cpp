@@ -340,16 +340,21 @@ TEST(ProcessWorld, JoinsWithACallersAllGather) {
   EXPECT_EQ(throwing.status().code(), StatusCode::internal);
 }
 
+/// One of three, of whom rank 1 is on a node of its own.
+Result<std::unique_ptr<Group>> create_with_one_elsewhere(OwnGather& gather, int rank) {
+  HostIdentity host = *bootstrap::this_host();
+  if (rank == 1) host.node = "elsewhere";
+  int calls = 0;
+  return ProcessGroup::create(rank, 3,
+                              [&](std::string_view blob) { return gather(rank, 3, blob, calls++); },
+                              Deadline::after(seconds(60)), host, {"localhost", nullptr});
+}
+
 TEST(ProcessWorld, WhoIsCutShortOnAnotherNodeEndsTheCallsOfAll) {
   OwnGather gather;
   for_each_rank(3, [&](int rank) {
     const auto deadline = [] { return Deadline::after(seconds(60)); };
-    HostIdentity host = *bootstrap::this_host();
-    if (rank == 1) host.node = "elsewhere";
-    int calls = 0;
-    auto group = ProcessGroup::create(
-        rank, 3, [&](std::string_view blob) { return gather(rank, 3, blob, calls++); }, deadline(),
-        host, {"localhost", nullptr});
+    auto group = create_with_one_elsewhere(gather, rank);
     ASSERT_TRUE(group.ok()) << group.status().to_string();
     if (rank == 2) (*group)->give_up(Status(StatusCode::out_of_memory, "a test"));
     const Status status = (*group)->all_gather({}, deadline()).status();
@@ -365,12 +370,7 @@ TEST(ProcessWorld, SeveralNodes) {
   OwnGather gather;
   for_each_rank(3, [&](int rank) {
     const auto deadline = [] { return Deadline::after(seconds(60)); };
-    HostIdentity host = *bootstrap::this_host();
-    if (rank == 1) host.node = "elsewhere";
-    int calls = 0;
-    auto group = ProcessGroup::create(
-        rank, 3, [&](std::string_view blob) { return gather(rank, 3, blob, calls++); }, deadline(),
-        host, {"localhost", nullptr});
+    auto group = create_with_one_elsewhere(gather, rank);
     ASSERT_TRUE(group.ok()) << group.status().to_string();
     bootstrap::Group& all = **group;
     EXPECT_EQ(all.nodes().nodes(), 2);
