@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "node_namespaces.hpp"
+#include "support/alone.hpp"
 #include "support/caller_stores.hpp"
 #include "support/run_ranks.hpp"
 #include "support/sanitizers.hpp"
@@ -237,6 +238,7 @@ RunResult run_as_processes(int ranks, const RankBody& body, const RunOptions& op
     return result;
   }
   std::vector<Child> children;
+  wait_until_alone();
   for (int rank = 0; rank < ranks; ++rank) {
     children.push_back(start_child(rank, ranks, meeting, body, options, result));
   }

@@ -228,11 +228,12 @@ TEST(CallersStore, IsLeftAloneByAForkedChild) {
   const std::string path = directory.file("store");
   ForkedRanks ranks(2, [&](int rank) {
     return join_as_process(path, rank, 2, 1, [&](World& world) {
-      ForkedRanks child(1, [&](int) {
+      const auto use_parents_world = [&](int) {
         const bool refused = world.barrier().code() == StatusCode::failed_precondition;
         const World gone = std::move(world);
         return refused ? 0 : 1;
-      });
+      };
+      ForkedRanks child(1, use_parents_world, ForkedRanks::Of::a_rank_in_a_world);
       if (child.exit_code(0) != 0) return 101;
       return use(world).empty() ? 0 : 102;
     });

@@ -7,12 +7,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "sluice/world.hpp"
+#include "support/alone.hpp"
 #include "support/sanitizers.hpp"
 
 namespace sluice::testing {
@@ -37,7 +39,11 @@ inline std::string new_rendezvous() {
 /// test framework. Whoever still runs when this object goes is killed, stopped ones included.
 class ForkedRanks {
  public:
-  ForkedRanks(int size, const std::function<int(int)>& body) {
+  /// The process that forks them.
+  enum class Of : std::uint8_t { one_thread, a_rank_in_a_world };
+
+  ForkedRanks(int size, const std::function<int(int)>& body, Of process = Of::one_thread) {
+    if (process == Of::one_thread) support::wait_until_alone();
     for (int rank = 0; rank < size; ++rank) {
       const pid_t child = ::fork();
       if (child == 0) {
