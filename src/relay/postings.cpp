@@ -138,6 +138,7 @@ bool Postings::post_chunks(int peer, To& queue) {
     }
     turn += chunk.bytes;
     queue.unsent += chunk.bytes;
+    ++queue.steps;
     queue.chunks.pop();
     any = true;
   }
@@ -161,6 +162,7 @@ bool Postings::sent(const transport::Event& event) noexcept {
   if (event.context == kNoAccount) return false;
   To& queue = to(event.peer);
   queue.unsent -= bytes_of(event.context);
+  ++queue.steps;
   if (queue.settled) return true;
   --queue.outstanding[account_of(event.context)];
   --outstanding_[account_of(event.context)];

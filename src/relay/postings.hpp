@@ -53,6 +53,18 @@ class Postings {
 
   /// Whether all chunks of the account are out of this rank's memory.
   bool settled(Account account) const noexcept { return outstanding_[number(account)] == 0; }
+  /// Likewise, those to one peer.
+  bool settled(int peer, Account account) const noexcept {
+    const To& queue = to_[static_cast<std::size_t>(peer)];
+    return queue.settled || queue.outstanding[number(account)] == 0;
+  }
+  /// Whether chunks to the peer are left to be posted, or posted and not out of this rank's memory.
+  bool waits(int peer) const noexcept {
+    const To& queue = to_[static_cast<std::size_t>(peer)];
+    return queue.unsent > 0 || !queue.chunks.empty();
+  }
+  /// How often one was posted, or came out.
+  std::uint64_t steps(int peer) const noexcept { return to_[static_cast<std::size_t>(peer)].steps; }
   /// Whether no message is left to be posted, or posted and not out of this rank's memory.
   bool idle() const noexcept;
   /// Messages to the peer that were begun and ended.
@@ -71,6 +83,7 @@ class Postings {
     base::Fifo<transport::Chunk> chunks;
     std::uint64_t unsent = 0;  // Bytes that were posted, and are not out of this rank's memory.
     std::uint64_t messages = 0;
+    std::uint64_t steps = 0;
     std::vector<std::uint8_t> uses;          // of the peer's slots for this rank
     std::vector<std::uint32_t> outstanding;  // by account
     bool held = false;

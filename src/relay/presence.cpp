@@ -26,6 +26,8 @@ constexpr std::int64_t kBeatNsMax = 100'000'000;
 constexpr std::int64_t kBeatNsEach = 2'000'000;
 // In parts of the patience.
 constexpr std::int64_t kDeathsAreToldAfter = 4;
+// Patiences after which a path on which nothing moves is none.
+constexpr std::int64_t kPathPatiences = 2;
 // Ranks begin one after the other.
 constexpr std::int64_t kBeginNs = 5'000'000'000;
 
@@ -44,6 +46,7 @@ Presence::Presence(const Site& site, Postings& postings, std::chrono::nanosecond
       hung_up_ns_(index(site.nodes.ranks())),
       alive_(index(site.nodes.ranks())),
       deaths_(index(site.nodes.ranks())),
+      paths_(index(site.nodes.ranks())),
       gone_(index(site.nodes.ranks())) {}
 
 bool Presence::tell(std::int64_t now_ns) {
@@ -131,14 +134,17 @@ void Presence::take(const window::RelaySlot& slot, std::uint32_t number, std::in
       }
       return;
     case Sign::heard:
-      if (--link(node).unheard == 0) postings_.hold(source, false);
-      return;
+      if (--link(node).unheard > 0) return;
+      postings_.hold(source, false);
+      return settle_accused(node);
     case Sign::accused: {
       if (index(slot.place) >= site_.neighbours().size()) return;  // Of no rank.
       const int reader = site_.neighbours()[index(slot.place)];
       auto& word = *site_.at<std::uint64_t>(reader, site_.window.accusation(source));
       protocol::accuse<HostAccess>(word);
       site_.ring(reader);
+      // Nothing more comes of it, and no lease says so.
+      if (site_.apart(source, reader)) give_up(source, reader, kGivenUp);
       return;  // Progress says that it was heard.
     }
     case Sign::died:
@@ -155,6 +161,19 @@ void Presence::take(const window::RelaySlot& slot, std::uint32_t number, std::in
       if (index(slot.place) >= site_.nodes.ranks_of(node).size()) return;
       return give_up(site_.nodes.ranks_of(node)[index(slot.place)], site_.rank, kGivenUp);
   }
+}
+
+// Those to whom there is no link, and that know that they were given up: what they are still sent they do not take
+// (shut_out()), so what it is read from may be overwritten.
+void Presence::settle_accused(int node) {
+  for (const int peer : site_.nodes.ranks_of(node)) {
+    if (accused_[index(peer)] != 0 && is_apart(peer)) postings_.settle(peer);
+  }
+}
+
+// The accusation was in this rank's window before the source learnt so, and overwrote what it had sent.
+bool Presence::shut_out(int source) const noexcept {
+  return is_apart(source) && is_accused_by(source);
 }
 
 // In the source's lane at every rank of this node. This rank alone writes these words.
@@ -185,6 +204,7 @@ void Presence::watch(std::int64_t now_ns) {
   watch_sources(now_ns);
   watch_links(now_ns);
   watch_neighbours(now_ns, was_away);
+  watch_paths(now_ns, was_away);
   watch_peers(now_ns);
 }
 
@@ -298,6 +318,28 @@ void Presence::tell_death(int neighbour, std::int64_t now_ns) {
   sign_all(sign, site_.nodes.place_of(neighbour));
 }
 
+// Beats take other ways. That a rank lives to which nothing goes any more, or which takes nothing of it, is no help: it is
+// told that it is given up, and does not wait for this one.
+void Presence::watch_paths(std::int64_t now_ns, bool was_away) {
+  for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
+    if (site_.nodes.together(peer, site_.rank) || !is_apart(peer) || gone(peer)) continue;
+    Path& path = paths_[index(peer)];
+    const std::uint64_t steps = postings_.steps(peer);
+    if (!postings_.waits(peer)) {
+      path.since_ns = 0;
+    } else if (path.since_ns == 0 || path.steps != steps || was_away) {
+      path = {steps, now_ns};
+    } else if (now_ns - path.since_ns > kPathPatiences * patience_ns_) {
+      base::log_warn("rank {}: nothing has gone to rank {} of another node for {:.3f} s: given up",
+                     site_.rank, peer, static_cast<double>(now_ns - path.since_ns) * 1e-9);
+      // Pairs with the load in tell_accusations().
+      protocol::accuse<HostAccess>(
+          *site_.at<std::uint64_t>(site_.rank, site_.own().accusation(peer)));
+      give_up(peer, site_.rank, kGivenUp);
+    }
+  }
+}
+
 void Presence::watch_peers(std::int64_t now_ns) {
   for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
     if (site_.nodes.together(peer, site_.rank) || postings_.settled(peer)) continue;
@@ -378,10 +420,14 @@ void Presence::say_goodbye() {
 }
 
 bool Presence::counts(int rank) const noexcept {
-  if (gone_[index(rank)] != 0 || accused_[index(rank)] != 0) return false;
-  // Nor if it has given this rank up: pairs with protocol::accuse in take().
+  // Nor if it has given this rank up.
+  return gone_[index(rank)] == 0 && accused_[index(rank)] == 0 && !is_accused_by(rank);
+}
+
+bool Presence::is_accused_by(int rank) const noexcept {
+  // Pairs with protocol::accuse in take() of the one that serves it.
   return HostAccess::load_acquire(
-             *site_.at<std::uint64_t>(site_.rank, site_.window.accusation(rank))) == 0;
+             *site_.at<std::uint64_t>(site_.rank, site_.window.accusation(rank))) != 0;
 }
 
 bool Presence::all_closed() const noexcept {

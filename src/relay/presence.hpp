@@ -38,6 +38,8 @@ class Presence {
   void heard(int source, std::int64_t now_ns) noexcept { heard_ns_[index(source)] = now_ns; }
   /// Whether the rank was given up: nothing of it counts any more.
   bool gone(int rank) const noexcept { return gone_[index(rank)] != 0; }
+  /// Whether the source, which this rank has no lease from, has given it up: what still arrives may have been overwritten.
+  bool shut_out(int source) const noexcept;
   /// Whether what had arrived of the source by then is what it has sent.
   bool covered(int source, std::int64_t arrived_ns) const noexcept;
   /// The endpoint has lost the peer.
@@ -59,6 +61,12 @@ class Presence {
     bool cut = false;
   };
 
+  /// To a rank with which there is no link.
+  struct Path {
+    std::uint64_t steps = 0;    // As last seen.
+    std::int64_t since_ns = 0;  // When that was; 0: nothing waits to go there.
+  };
+
   struct Death {
     std::int64_t since_ns = 0;
     std::optional<window::Sign> told;  // died, ended
@@ -78,6 +86,10 @@ class Presence {
   void watch_links(std::int64_t now_ns);
   void watch_neighbours(std::int64_t now_ns, bool was_away);
   void watch_peers(std::int64_t now_ns);
+  void watch_paths(std::int64_t now_ns, bool was_away);
+  bool is_apart(int peer) const noexcept { return site_.apart(site_.rank, peer); }
+  void settle_accused(int node);
+  bool is_accused_by(int rank) const noexcept;
   bool closed(int rank) const noexcept;
   bool passes_nothing_on(int neighbour) const noexcept;
   bool reported_lost(int source) const noexcept;
@@ -103,6 +115,7 @@ class Presence {
   std::vector<std::int64_t> hung_up_ns_;  // [R] since when; -1: and yet it lives
   std::vector<std::uint64_t> alive_;      // [R] of neighbours, as last seen
   std::vector<Death> deaths_;             // [R] of neighbours
+  std::vector<Path> paths_;               // [R]
   std::vector<std::uint8_t> gone_;        // [R]
 };
 

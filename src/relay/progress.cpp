@@ -92,7 +92,7 @@ void Progress::take_chunks() {
   HostAccess::store_release(*site_.at<std::uint64_t>(site_.rank, site_.own().last_arrival()),
                             static_cast<std::uint64_t>(doubtful_.back().arrived_ns));
   for (const Doubtful& chunk : doubtful_) {
-    if (presence_.gone(chunk.source)) continue;
+    if (presence_.gone(chunk.source) || presence_.shut_out(chunk.source)) continue;
     if (presence_.covered(chunk.source, chunk.arrived_ns)) {
       traffic_->chunk(chunk.immediate);
     } else {

@@ -11,11 +11,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <semaphore>
 
 #include "faults/late.hpp"
 #include "sluice/communicator.hpp"
 #include "support/gpu_main.hpp"
+#include "support/scripted_network.hpp"
 #include "support/tensor.hpp"
 
 namespace sluice::faults {
@@ -237,7 +239,8 @@ class Member {
   Handle handle_;
 };
 
-std::string findings_of(const std::function<void(Member&, int rank, support::Findings&)>& check) {
+std::string findings_of(const std::function<void(Member&, int rank, support::Findings&)>& check,
+                        std::optional<Reduce> reduce = std::nullopt) {
   std::barrier<> all(kRanks);
   std::binary_semaphore one_went_on(0);
   return findings_of_trials(1, [&](World& world, support::Findings& findings) {
@@ -246,6 +249,7 @@ std::string findings_of(const std::function<void(Member&, int rank, support::Fin
     options.layout = Layout::rank_major;
     options.y_memory = YMemory::registered;
     options.registered_bytes = std::size_t{1} << 20;
+    options.reduce = reduce;
     support::place().adapt(options);
     Result<Communicator> communicator =
         Communicator::create(world, {kExperts, kTopk, kHidden, kTokens}, options);
@@ -372,6 +376,45 @@ TEST(CudaAccused, RowsThatLandedOnAnotherRank) {
               }
             }),
             "");
+  for (const char* name : {"SLUICE_TEST_NODE_SIZE", "SLUICE_NETWORK", "SLUICE_NETWORK_PATIENCE_MS"})
+    ::unsetenv(name);
+}
+
+// What rank 0 has put to rank 3, which it does not serve and is not served by, is never out: the two are lost to each other, at
+// once, and nobody else is to anybody.
+TEST(CudaAccused, AlongAPathThatCarriesNothing) {
+  ::setenv("SLUICE_TEST_NODE_SIZE", "2", 1);
+  ::setenv("SLUICE_NETWORK", "memory:1", 1);
+  ::setenv("SLUICE_NETWORK_PATIENCE_MS", "1000", 1);
+  constexpr int kAll = kRanks * (kRanks + 1) / 2;
+  constexpr int kCalls = 9;  // More than there are banks.
+  const support::ScriptedNetwork network({.delays = [](int from, int to, std::uint32_t) {
+    return std::chrono::hours(from == 0 && to == kReader ? 1 : 0);
+  }});
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(findings_of(
+                [](Member& member, int rank, support::Findings& findings) {
+                  const int other = rank == 0 ? kReader : (rank == kReader ? 0 : -1);
+                  for (int call = 0; call < kCalls; ++call) {
+                    const std::string which = " of call " + std::to_string(call);
+                    const int gone = other < 0 ? 0 : 1 << other;
+                    member.dispatch(false);
+                    expect(findings, "missing in dispatch" + which, call == 0 ? 0 : gone,
+                           member.missing());
+                    member.plain_combine();
+                    // In the first one rank 0 may still get the answers of rank 3.
+                    if (call == 0 && rank == 0) continue;
+                    expect(findings, "missing in combine" + which, gone, member.missing());
+                    for (int token = 0; token < kTokens; ++token) {
+                      expect(findings, "sum of token " + std::to_string(token) + which,
+                             other < 0 ? kAll : kAll - (other + 1), member.sum(token));
+                    }
+                  }
+                },
+                Reduce::rank),
+            "");
+  // Nobody's patience with the calls came to its end.
+  EXPECT_LT(std::chrono::steady_clock::now() - began, kLong / 2);
   for (const char* name : {"SLUICE_TEST_NODE_SIZE", "SLUICE_NETWORK", "SLUICE_NETWORK_PATIENCE_MS"})
     ::unsetenv(name);
 }

@@ -6,10 +6,12 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,16 +65,20 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
   Moment when_ = Moment::idle;
   /// Instead of its fault's round, the victim leaves, and its communicator stays open.
   bool leaves_ = false;
-  /// Ranks that must have named it by the end.
+  /// Ranks that must have named it by the end, and that it must have named.
   RankSet witnesses_;
+  RankSet named_by_it_;
   /// Ranks none of which may have named another one of them.
-  RankSet keepers_;
+  std::vector<RankSet> keepers_;
+  std::optional<Reduce> reduce_;
 
   void run() {
     const int victim = GetParam();
     const auto body = [&](World& world, support::Findings& findings) {
       const int rank = world.rank();
-      auto made = Communicator::create(world, EchoRound::shape(kRanks), EchoRound::options());
+      CommunicatorOptions options = EchoRound::options();
+      options.reduce = reduce_;
+      auto made = Communicator::create(world, EchoRound::shape(kRanks), options);
       if (!made.ok()) return findings.add("create: " + made.status().to_string());
       EchoRound rounds(*made, findings);
       RankSet missing;
@@ -108,9 +114,14 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
       }
       if (witnesses_.contains(rank) && !missing.contains(victim))
         findings.add("no report names the victim");
-      for (int kept = 0; keepers_.contains(rank) && kept < kRanks; ++kept) {
-        if (keepers_.contains(kept) && missing.contains(kept))
-          findings.add(fmt::format("a report names rank {}", kept));
+      for (int peer = 0; peer < kRanks; ++peer) {
+        if (rank == victim && named_by_it_.contains(peer) && !missing.contains(peer))
+          findings.add(fmt::format("no report of the victim names rank {}", peer));
+        const bool kept = std::any_of(keepers_.begin(), keepers_.end(), [&](const RankSet& ranks) {
+          return ranks.contains(rank) && ranks.contains(peer);
+        });
+        if (kept && missing.contains(peer))
+          findings.add(fmt::format("a report names rank {}", peer));
       }
     };
     support::RunOptions options;
@@ -179,7 +190,9 @@ TEST_P(OfTwoNodes, APartOfWhatItSendsIsLost) {
 TEST_P(OfTwoNodes, AllThreadsOfANodeStandStill) {
   const int neighbour = GetParam() ^ 1;
   ::setenv("SLUICE_NETWORK_PATIENCE_MS", "1000", 1);
-  for (const int kept : {GetParam(), neighbour}) keepers_.insert(kept);
+  RankSet node;
+  for (const int kept : {GetParam(), neighbour}) node.insert(kept);
+  keepers_.push_back(node);
   witnesses_ = of_other_node(GetParam());
   const support::ScriptedNetwork network({.stalls = [=, this](int rank) {
     if (rank / 2 != GetParam() / 2 || !under_way()) return false;
@@ -294,6 +307,22 @@ TEST_P(OfTwoNodes, OnePathIsLost) {
   run();
 }
 
+// To one that it does not serve, nor is served by: no beat takes that path. What it has put there is never out, and nobody
+// learns so from anybody else.
+TEST_P(OfTwoNodes, OnePathCarriesNothing) {
+  const int from = GetParam();
+  const int to = (from ^ 2) ^ 1;
+  reduce_ = Reduce::rank;
+  witnesses_.insert(to);
+  named_by_it_.insert(to);
+  keepers_ = {all_but(from), all_but(to)};
+  const support::ScriptedNetwork network(
+      {.delays = [=, this](int sender, int receiver, std::uint32_t) {
+        return std::chrono::hours(sender == from && receiver == to && under_way() ? 1 : 0);
+      }});
+  run();
+}
+
 /// What befalls the network for a while, drawn: lines that are cut or slow, threads that stand still.
 class Storm {
  public:
@@ -381,6 +410,7 @@ TEST_P(Storms, WhatComesIsRight) {
     const auto body = [&](World& world, support::Findings& findings) {
       CommunicatorOptions options = EchoRound::options();
       options.mode = seed % 2 == 0 ? Mode::throughput : Mode::latency;
+      if (seed % 3 == 0) options.reduce = Reduce::rank;
       auto made = Communicator::create(world, EchoRound::shape(kRanks), options);
       if (!made.ok()) return findings.add("create: " + made.status().to_string());
       EchoRound rounds(*made, findings);

@@ -88,13 +88,12 @@ void ring_peers(Context& context) noexcept {
   }
 }
 
-// Who has read what was sent has got it: but of what went to another node some may have been for
-// ranks there that were given up, and may still be read from here.
 bool has_told(const Context& context, Kind kind, int peer, std::uint64_t epoch) noexcept {
-  return protocol::told<HostAccess>(context.lanes.told_in(peer, kind)) >= epoch &&
-         (context.together(peer) || context.relay->flushed(kind, epoch));
+  return protocol::told<HostAccess>(context.lanes.told_in(peer, kind)) >= epoch;
 }
 
+// Who has read what was sent has got it: but of what went to other nodes some may have been for
+// ranks there that were given up, and may still be read from here.
 bool all_told(const Context& context, Kind kind, std::uint64_t epoch) noexcept {
   const RankSet peers = active_peers(context);
   for (int peer = 0; peer < context.ranks(); ++peer) {

@@ -43,26 +43,35 @@ TermFinder::TermFinder(Context& context, CombineOperation& operation, const Hand
 }
 
 // The sum of another node is taken or dropped whole: as long as no rank that is in it, with rows, was
-// given up or made another call.
+// given up or made another call. Who is in it is said behind its head, which is there before the first of their cells is
+// published here: of who was given up meanwhile the cell may not be yet.
 void TermFinder::judge_node(int node, const RankSet& accepted) {
   Answers& sums = operation_.node_answers[static_cast<std::size_t>(node)];
   sums = {};
   if (node == context_.nodes().node_of(context_.rank())) return;
-  bool whole = true;
-  for (const int rank : context_.nodes().ranks_of(node)) {
+  const auto ranks = context_.nodes().ranks_of(node);
+  for (const int rank : ranks) {
     const protocol::Cell& cell = context_.lanes.cell_in(rank, CellKind::combine, bank_);
+    // Pairs with protocol::publish in Inbox::publish_cells.
     if (!protocol::arrived<protocol::HostAccess>(cell, operation_.epoch)) continue;
-    if (cell.content.in_sum == 0 || cell.content.records == 0) continue;
-    if (accepted.contains(rank)) {
-      sums.accepted = true;
-      sums.slots = context_.lanes.window(context_.rank()) + cell.content.row_offset;
-      sums.slot_stride = cell.content.row_stride;
-    } else {
-      whole = false;
+    if (cell.content.in_sum == 0 || cell.content.records == 0 || !accepted.contains(rank)) continue;
+    sums.accepted = true;
+    sums.slots = context_.lanes.window(context_.rank()) + cell.content.row_offset;
+    sums.slot_stride = cell.content.row_stride;
+  }
+  if (sums.accepted) {
+    const window::RelayLayout& own = context_.relay->site().own();
+    const int server = context_.nodes().rail_peer(context_.rank(), node);
+    const auto* const cells = reinterpret_cast<const protocol::Cell*>(
+        context_.lanes.window(context_.rank()) + own.answer_head(server, /*sums=*/true, bank_) +
+        window::kAnswerHeadBytes);
+    for (std::size_t place = 0; place < ranks.size(); ++place) {
+      const protocol::CellContent& content = cells[place].content;
+      if (content.in_sum == 0 || content.records == 0) continue;
+      sums.accepted = sums.accepted && accepted.contains(ranks[place]);
     }
   }
-  sums.accepted = sums.accepted && whole;
-  for (const int rank : context_.nodes().ranks_of(node)) {
+  for (const int rank : ranks) {
     Answers& answers = operation_.answers[static_cast<std::size_t>(rank)];
     answers.accepted = answers.accepted && sums.accepted;
   }

@@ -11,8 +11,10 @@ namespace sluice::engine::cuda {
 using protocol::HostAccess;
 using protocol::Kind;
 
-LaneReceipts::LaneReceipts(const relay::Site& site, const LaneView& view, Ferry& ferry)
+LaneReceipts::LaneReceipts(const relay::Site& site, const relay::Postings& postings,
+                           const LaneView& view, Ferry& ferry)
     : site_(site),
+      postings_(postings),
       view_(view),
       ferry_(ferry),
       ended_(at(site.nodes.ranks())),
@@ -37,13 +39,13 @@ bool LaneReceipts::note_endings() {
   return any;
 }
 
-bool LaneReceipts::step() {
+bool LaneReceipts::step(const Posted& posted) {
   bool any = note_endings();
   for (int source = 0; source < site_.nodes.ranks(); ++source) {
     if (site_.nodes.together(source, site_.rank)) continue;
     for (const Kind kind : {Kind::dispatch, Kind::combine}) {
       count_complete(source, kind);
-      any |= tell_kernels(source, kind);
+      any |= tell_kernels(source, kind, posted[at(static_cast<int>(kind))]);
     }
   }
   any |= tell_peers(Kind::dispatch);
@@ -80,17 +82,20 @@ void LaneReceipts::count_complete(int source, Kind kind) {
 }
 
 // What a peer has read, into its lane at this rank's kernels: see LaneTraffic.
-bool LaneReceipts::tell_kernels(int source, Kind kind) {
-  // Pair with the stores in Presence::count_up and Progress::tell_flushed.
+bool LaneReceipts::tell_kernels(int source, Kind kind, std::uint64_t posted) {
+  // Pairs with the store in Presence::count_up.
   const std::uint64_t read = HostAccess::load_acquire(
       *site_.at<const std::uint64_t>(site_.rank, site_.window.told(source, kind)));
-  const std::uint64_t flushed = HostAccess::load_acquire(
-      *site_.at<const std::uint64_t>(site_.rank, site_.own().flushed(kind)));
   std::uint64_t& told = told_[at(source)][at(static_cast<int>(kind))];
-  const std::uint64_t now = std::min(read, flushed);
-  if (now <= told) return false;
-  told = now;
-  ferry_.tell(view_.layout().told(kind), now, source);
+  const int rail_peer = site_.rail_peer(site_.nodes.node_of(source));
+  const std::uint64_t before = told;
+  while (told < std::min(read, posted)) {
+    const relay::Postings::Account account{kind, site_.bank(told + 1)};
+    if (!postings_.settled(source, account) || !postings_.settled(rail_peer, account)) break;
+    ++told;
+  }
+  if (told == before) return false;
+  ferry_.tell(view_.layout().told(kind), told, source);
   return true;
 }
 

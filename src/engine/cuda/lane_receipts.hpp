@@ -9,6 +9,7 @@
 #include "engine/cuda/ferry_launcher.hpp"
 #include "engine/cuda/lane_view.hpp"
 #include "protocol/epochs.hpp"
+#include "relay/postings.hpp"
 #include "relay/site.hpp"
 
 namespace sluice::engine::cuda {
@@ -26,26 +27,30 @@ class LaneReceipts {
     bool sums;            // Of those it is still to be said that all have come.
   };
 
-  LaneReceipts(const relay::Site& site, const LaneView& view, Ferry& ferry);
+  LaneReceipts(const relay::Site& site, const relay::Postings& postings, const LaneView& view,
+               Ferry& ferry);
 
   void end(const Ending& ending) { endings_.push_back(ending); }
+  /// The last operation of each kind whose messages have all been posted.
+  using Posted = std::array<std::uint64_t, protocol::kKinds>;
   /// Tells what is new; whether anything was.
-  bool step();
+  bool step(const Posted& posted);
   /// The last operation of the kind of which all that is to come over the network has been carried to where it is read.
   std::uint64_t carried(protocol::Kind kind) const noexcept {
     return carried_[static_cast<std::size_t>(kind)];
   }
 
  private:
-  using OfKinds = std::array<std::uint64_t, protocol::kKinds>;
+  using OfKinds = Posted;
 
   bool note_endings();
   void count_complete(int source, protocol::Kind kind);
-  bool tell_kernels(int source, protocol::Kind kind);
+  bool tell_kernels(int source, protocol::Kind kind, std::uint64_t posted);
   bool tell_peers(protocol::Kind kind);
   bool tell_flushed();
 
   const relay::Site& site_;
+  const relay::Postings& postings_;
   const LaneView& view_;
   Ferry& ferry_;
   std::deque<Ending> endings_;

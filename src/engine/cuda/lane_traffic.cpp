@@ -26,7 +26,7 @@ LaneTraffic::LaneTraffic(const relay::Site& site, relay::Postings& postings,
       out_(site, postings, view_),
       ferry_(*port_),
       sums_(site, view_, out_, ferry_),
-      receipts_(site, view_, ferry_),
+      receipts_(site, postings, view_, ferry_),
       arrivals_(site.own().slots()),
       dispatches_(at(site.nodes.ranks()) * at(view_.layout().shape().banks)),
       combines_(dispatches_.size()) {
@@ -59,7 +59,7 @@ bool LaneTraffic::step() {
   });
   if (closed) sums_.close();
   any |= sums_.step();
-  any |= receipts_.step();
+  any |= receipts_.step({posted(Kind::dispatch), posted(Kind::combine)});
   ferry_.expect(is_under_way(Kind::dispatch) || is_under_way(Kind::combine));
   any |= ferry_.step();
   any |= say_heard();
