@@ -143,8 +143,6 @@ void Presence::take(const window::RelaySlot& slot, std::uint32_t number, std::in
       auto& word = *site_.at<std::uint64_t>(reader, site_.window.accusation(source));
       protocol::accuse<HostAccess>(word);
       site_.ring(reader);
-      // Nothing more comes of it, and no lease says so.
-      if (site_.apart(source, reader)) give_up(source, reader, kGivenUp);
       return;  // Progress says that it was heard.
     }
     case Sign::died:

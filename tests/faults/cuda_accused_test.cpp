@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <optional>
 #include <semaphore>
 
 #include "faults/late.hpp"
@@ -239,17 +238,21 @@ class Member {
   Handle handle_;
 };
 
+CommunicatorOptions options_of(Mode mode) {
+  CommunicatorOptions options;
+  options.mode = mode;
+  options.layout = Layout::rank_major;
+  options.y_memory = YMemory::registered;
+  options.registered_bytes = std::size_t{1} << 20;
+  return options;
+}
+
 std::string findings_of(const std::function<void(Member&, int rank, support::Findings&)>& check,
-                        std::optional<Reduce> reduce = std::nullopt) {
+                        const CommunicatorOptions& given = options_of(Mode::throughput)) {
   std::barrier<> all(kRanks);
   std::binary_semaphore one_went_on(0);
   return findings_of_trials(1, [&](World& world, support::Findings& findings) {
-    CommunicatorOptions options;
-    options.mode = Mode::throughput;
-    options.layout = Layout::rank_major;
-    options.y_memory = YMemory::registered;
-    options.registered_bytes = std::size_t{1} << 20;
-    options.reduce = reduce;
+    CommunicatorOptions options = given;
     support::place().adapt(options);
     Result<Communicator> communicator =
         Communicator::create(world, {kExperts, kTopk, kHidden, kTokens}, options);
@@ -382,7 +385,9 @@ TEST(CudaAccused, RowsThatLandedOnAnotherRank) {
 
 // What rank 0 has put to rank 3, which it does not serve and is not served by, is never out: the two are lost to each other, at
 // once, and nobody else is to anybody.
-TEST(CudaAccused, AlongAPathThatCarriesNothing) {
+class CudaPath : public ::testing::TestWithParam<Mode> {};
+
+TEST_P(CudaPath, ThatCarriesNothing) {
   ::setenv("SLUICE_TEST_NODE_SIZE", "2", 1);
   ::setenv("SLUICE_NETWORK", "memory:1", 1);
   ::setenv("SLUICE_NETWORK_PATIENCE_MS", "1000", 1);
@@ -391,6 +396,8 @@ TEST(CudaAccused, AlongAPathThatCarriesNothing) {
   const support::ScriptedNetwork network({.delays = [](int from, int to, std::uint32_t) {
     return std::chrono::hours(from == 0 && to == kReader ? 1 : 0);
   }});
+  CommunicatorOptions options = options_of(GetParam());
+  options.reduce = Reduce::rank;
   const auto began = std::chrono::steady_clock::now();
   EXPECT_EQ(findings_of(
                 [](Member& member, int rank, support::Findings& findings) {
@@ -411,13 +418,18 @@ TEST(CudaAccused, AlongAPathThatCarriesNothing) {
                     }
                   }
                 },
-                Reduce::rank),
+                options),
             "");
   // Nobody's patience with the calls came to its end.
   EXPECT_LT(std::chrono::steady_clock::now() - began, kLong / 2);
   for (const char* name : {"SLUICE_TEST_NODE_SIZE", "SLUICE_NETWORK", "SLUICE_NETWORK_PATIENCE_MS"})
     ::unsetenv(name);
 }
+
+INSTANTIATE_TEST_SUITE_P(OfBothModes, CudaPath, ::testing::Values(Mode::latency, Mode::throughput),
+                         [](const auto& mode) {
+                           return mode.param == Mode::latency ? "latency" : "throughput";
+                         });
 
 }  // namespace
 }  // namespace sluice::faults
