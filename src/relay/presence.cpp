@@ -28,6 +28,8 @@ constexpr std::int64_t kBeatNsEach = 2'000'000;
 constexpr std::int64_t kDeathsAreToldAfter = 4;
 // Patiences after which a path on which nothing moves is none.
 constexpr std::int64_t kPathPatiences = 2;
+// Patiences after which a node to which nothing goes any more has given this rank up, or is gone.
+constexpr std::int64_t kCutPatiences = 4;
 // Ranks begin one after the other.
 constexpr std::int64_t kBeginNs = 5'000'000'000;
 
@@ -69,7 +71,7 @@ void Presence::tell_beat(std::int64_t now_ns) {
   const Sign sign = beats == beats_ ? Sign::alive : Sign::beat;
   beats_ = beats;
   for (int node = 0; node < site_.nodes.nodes(); ++node) {
-    if (node == site_.own_node() || link(node).cut) continue;
+    if (node == site_.own_node() || link(node).cut()) continue;
     if (const auto number = link(node).beats.send(now_ns)) {
       postings_.sign(site_.rail_peer(node), sign, 0, *number);
     }
@@ -101,7 +103,7 @@ bool Presence::tell_accusations() {
     }
     accused_[index(peer)] = 1;
     const int node = site_.nodes.node_of(peer);
-    if (link(node).cut) continue;  // Nothing goes there any more.
+    if (link(node).cut()) continue;  // Nothing goes there any more.
     postings_.sign(site_.rail_peer(node), Sign::accused, site_.nodes.place_of(peer));
     ++link(node).unheard;
     postings_.hold(site_.rail_peer(node), true);
@@ -134,7 +136,8 @@ void Presence::take(const window::RelaySlot& slot, std::uint32_t number, std::in
       }
       return;
     case Sign::heard:
-      if (--link(node).unheard > 0) return;
+      // Of a node that is cut some were accused without a word to it.
+      if (link(node).cut() || --link(node).unheard > 0) return;
       postings_.hold(source, false);
       return settle_accused(node);
     case Sign::accused: {
@@ -161,8 +164,8 @@ void Presence::take(const window::RelaySlot& slot, std::uint32_t number, std::in
   }
 }
 
-// Those to whom there is no link, and that know that they were given up: what they are still sent they do not take
-// (shut_out()), so what it is read from may be overwritten.
+// Those to whom there is no link, when all that were accused of the node know it: what they are still sent they do not
+// take (shut_out()), so what it is read from may be overwritten.
 void Presence::settle_accused(int node) {
   for (const int peer : site_.nodes.ranks_of(node)) {
     if (accused_[index(peer)] != 0 && is_apart(peer)) postings_.settle(peer);
@@ -265,7 +268,7 @@ bool Presence::hung_up(int source, std::int64_t now_ns) {
 // Without its rail peer there this rank reaches nobody of a node, and nobody of it reaches this rank.
 void Presence::watch_links(std::int64_t now_ns) {
   for (int node = 0; node < site_.nodes.nodes(); ++node) {
-    if (node == site_.own_node() || link(node).cut) continue;
+    if (node == site_.own_node() || link(node).cut()) continue;
     if (gone_[index(site_.rail_peer(node))] != 0) {
       cut(node, "its rail peer there is gone");
     } else if (link(node).beats.overdue(now_ns)) {
@@ -317,25 +320,33 @@ void Presence::tell_death(int neighbour, std::int64_t now_ns) {
 }
 
 // Beats take other ways. That a rank lives to which nothing goes any more, or which takes nothing of it, is no help: it is
-// told that it is given up, and does not wait for this one.
+// told that it is given up, and does not wait for this one. (The first chunk may have to wait for the connection.)
 void Presence::watch_paths(std::int64_t now_ns, bool was_away) {
   for (int peer = 0; peer < site_.nodes.ranks(); ++peer) {
     if (site_.nodes.together(peer, site_.rank) || !is_apart(peer) || gone(peer)) continue;
+    if (postings_.settled(peer)) continue;
     Path& path = paths_[index(peer)];
     const std::uint64_t steps = postings_.steps(peer);
-    if (!postings_.waits(peer)) {
-      path.since_ns = 0;
-    } else if (path.since_ns == 0 || path.steps != steps || was_away) {
-      path = {steps, now_ns};
-    } else if (now_ns - path.since_ns > kPathPatiences * patience_ns_) {
-      base::log_warn("rank {}: nothing has gone to rank {} of another node for {:.3f} s: given up",
-                     site_.rank, peer, static_cast<double>(now_ns - path.since_ns) * 1e-9);
-      // Pairs with the load in tell_accusations().
-      protocol::accuse<HostAccess>(
-          *site_.at<std::uint64_t>(site_.rank, site_.own().accusation(peer)));
-      give_up(peer, site_.rank, kGivenUp);
+    const bool waits = postings_.waits(peer);
+    if (waits && path.begun_ns == 0) path.begun_ns = now_ns;
+    if (!waits || path.steps != steps || was_away) {
+      path.steps = steps;
+      path.since_ns = now_ns;
+    } else if (now_ns - std::max(path.since_ns, path.begun_ns + kBeginNs) >
+               kPathPatiences * patience_ns_) {
+      base::log(closing_ || closed(peer) ? base::LogLevel::info : base::LogLevel::warn,
+                "rank {}: nothing has gone to rank {} of another node for {:.3f} s: given up",
+                site_.rank, peer, static_cast<double>(now_ns - path.since_ns) * 1e-9);
+      give_up_alone(peer);
     }
   }
+}
+
+// In the eyes of this rank, and it learns so.
+void Presence::give_up_alone(int peer) {
+  // Pairs with the load in tell_accusations().
+  protocol::accuse<HostAccess>(*site_.at<std::uint64_t>(site_.rank, site_.own().accusation(peer)));
+  give_up(peer, site_.rank, kGivenUp);
 }
 
 void Presence::watch_peers(std::int64_t now_ns) {
@@ -349,6 +360,11 @@ void Presence::watch_peers(std::int64_t now_ns) {
       postings_.close(peer);
     }
     if ((how & kSettled) != 0) postings_.settle(peer);
+    // The one that decides may hear it well.
+    const std::int64_t cut_ns = link(site_.nodes.node_of(peer)).cut_ns;
+    if (cut_ns != 0 && is_apart(peer) && now_ns - cut_ns > kCutPatiences * patience_ns_) {
+      postings_.settle(peer);
+    }
     // If the one that decides is gone, too, it gives no leases: what it gave is over by then.
     const int server = site_.nodes.rail_peer(peer, site_.own_node());
     if (server == site_.rank) continue;
@@ -379,7 +395,7 @@ void Presence::give_up(int rank, int at, std::uint64_t how) {
 void Presence::cut(int node, const char* why) {
   base::log(ends_well(node) ? base::LogLevel::info : base::LogLevel::warn,
             "rank {}: nothing goes to or comes from node {}: {}", site_.rank, node, why);
-  link(node).cut = true;
+  link(node).cut_ns = base::now_ns();
   for (const int peer : site_.nodes.ranks_of(node)) {
     give_up(peer, site_.rank, kGivenUp);
     postings_.close(peer);
@@ -396,10 +412,12 @@ void Presence::lost(int peer) {
   base::log(closing_ || closed(peer) ? base::LogLevel::info : base::LogLevel::warn,
             "rank {}: the network has lost rank {}", site_.rank, peer);
   postings_.close(peer);
+  next_watch_ns_ = 0;
+  // With one to which there is no link others may do well.
+  if (is_apart(peer)) return give_up_alone(peer);
   // Pairs with the load in reported_lost() of the rank that serves it.
   HostAccess::store_release(*site_.at<std::uint64_t>(site_.rank, site_.own().lost(peer)), 1);
   give_up(peer, site_.rank, kGivenUp);
-  next_watch_ns_ = 0;
 }
 
 void Presence::give_up_all(const char* why) {
@@ -407,7 +425,7 @@ void Presence::give_up_all(const char* why) {
     for (const int reader : site_.neighbours()) give_up(source, reader, kGivenUp);
   }
   for (int node = 0; node < site_.nodes.nodes(); ++node) {
-    if (node != site_.own_node() && !link(node).cut) cut(node, why);
+    if (node != site_.own_node() && !link(node).cut()) cut(node, why);
   }
   next_watch_ns_ = 0;
 }

@@ -20,7 +20,8 @@ namespace sluice::relay {
 /// ranks there.
 ///
 /// **Leases** (docs/relay.md). The rank that serves a source here, and it alone, decides that the ranks
-/// of this node overwrite what the source may still be sent: when it has heard nothing for `patience`.
+/// of this node overwrite what the source may still be sent: when it has heard nothing for `patience`. (Ranks of which neither
+/// serves the other do without it when one has learnt that the other gave it up.)
 /// It answers every beat with an echo. So a rank one of whose beats was echoed knows that until `patience` after it sent
 /// that one nothing was overwritten, and takes what has arrived by then; what arrives later waits for the echo of a later
 /// beat, however long this rank, or the network, stood still.
@@ -57,14 +58,16 @@ class Presence {
   /// To the rail peer on another node.
   struct Link {
     Beats beats;
-    int unheard = 0;  // Accusations that are not known to have been passed on.
-    bool cut = false;
+    int unheard = 0;          // Accusations that are not known to have been passed on.
+    std::int64_t cut_ns = 0;  // Since when nothing goes there; 0: something does.
+    bool cut() const noexcept { return cut_ns != 0; }
   };
 
   /// To a rank with which there is no link.
   struct Path {
+    std::int64_t begun_ns = 0;  // When it was first used; 0: it was not.
     std::uint64_t steps = 0;    // As last seen.
-    std::int64_t since_ns = 0;  // When that was; 0: nothing waits to go there.
+    std::int64_t since_ns = 0;  // When that was.
   };
 
   struct Death {
@@ -88,6 +91,7 @@ class Presence {
   void watch_peers(std::int64_t now_ns);
   void watch_paths(std::int64_t now_ns, bool was_away);
   bool is_apart(int peer) const noexcept { return site_.apart(site_.rank, peer); }
+  void give_up_alone(int peer);
   void settle_accused(int node);
   bool is_accused_by(int rank) const noexcept;
   bool closed(int rank) const noexcept;

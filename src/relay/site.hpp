@@ -56,7 +56,8 @@ struct Site {
   std::span<const int> neighbours() const noexcept { return nodes.ranks_of(own_node()); }
   /// Of this rank, on another node.
   int rail_peer(int node) const noexcept { return nodes.rail_peer(rank, node); }
-  /// Whether neither of two ranks of different nodes serves the other: then nothing but answers goes from one to the other.
+  /// Whether neither of two ranks of different nodes serves the other: then answers, and weights that were given, may go from
+  /// one to the other, but no signs.
   bool apart(int one, int other) const noexcept {
     return nodes.rail_peer(one, nodes.node_of(other)) != other &&
            nodes.rail_peer(other, nodes.node_of(one)) != one;

@@ -71,6 +71,8 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
   /// Ranks none of which may have named another one of them.
   std::vector<RankSet> keepers_;
   std::optional<Reduce> reduce_;
+  /// After every round.
+  std::chrono::milliseconds rest_{0};
 
   void run() {
     const int victim = GetParam();
@@ -101,6 +103,7 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
         for (const double seconds : {seen.dispatch_seconds, seen.combine_seconds}) {
           if (seconds > 10) findings.add(fmt::format("round {} needed its deadline", round));
         }
+        std::this_thread::sleep_for(rest_);
       }
       // Networks and threads of communicators that are closed would end with what is on its way.
       const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
@@ -320,6 +323,32 @@ TEST_P(OfTwoNodes, OnePathCarriesNothing) {
       {.delays = [=, this](int sender, int receiver, std::uint32_t) {
         return std::chrono::hours(sender == from && receiver == to && under_way() ? 1 : 0);
       }});
+  run();
+}
+
+// The endpoint says so. Who serves that one has time to learn it, and knows better.
+TEST_P(OfTwoNodes, OnePathIsLostToOneThatItDoesNotServe) {
+  rest_ = std::chrono::milliseconds(20);
+  const int from = GetParam();
+  const int to = (from ^ 2) ^ 1;
+  reduce_ = Reduce::rank;
+  witnesses_.insert(to);
+  named_by_it_.insert(to);
+  keepers_ = {all_but(from), all_but(to)};
+  const support::ScriptedNetwork network(
+      {.loses = [=, this](int rank) { return rank == from && under_way() ? to : -1; }});
+  run();
+}
+
+// Also answers are never out. Who decides when such memory is used again hears those well to whom they were to go.
+TEST_P(OfTwoNodes, NothingOfItIsEverOut) {
+  const int victim = GetParam();
+  reduce_ = Reduce::rank;
+  witnesses_ = of_other_node(victim);
+  const support::ScriptedNetwork network({.delays = [=, this](int from, int to, std::uint32_t) {
+    const bool out = from == victim && to / 2 != victim / 2;
+    return std::chrono::hours(out && under_way() ? 1 : 0);
+  }});
   run();
 }
 
