@@ -13,7 +13,7 @@ namespace sluice::bootstrap {
 namespace {
 
 // "sluice", and in the upper 16 bits the version of what ranks of one world say to each other.
-constexpr std::uint64_t kMagic = 0x0104'6563'6975'6c73;
+constexpr std::uint64_t kMagic = 0x0105'6563'6975'6c73;
 constexpr int kVersionShift = 48;
 
 std::string encode(const Introduction& introduction) {

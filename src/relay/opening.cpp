@@ -124,7 +124,8 @@ Result<Opening> open(Group& group, const window::WindowLayout& window, std::size
     return Status(
         StatusCode::mismatch,
         fmt::format(
-            "between nodes: rank 0 {}, rank {} {}: their networks, or settings of them, differ",
+            "between nodes: rank 0 {}, rank {} {}: their networks differ, or SLUICE_NETWORK_CHUNK, "
+            "SLUICE_NETWORK_MESSAGE_ROWS or SLUICE_NETWORK_PATIENCE_MS does",
             theirs->front(), rank, seen));
   }
   return opening;

@@ -135,6 +135,10 @@ bool ServerLoop::handle(Connection& connection, DecodedRequest& message) {
   if (message.hello.has_value()) {
     Reply reply;
     reply.status = greet(connection, *message.hello);
+    // Others wait for a rank that knows alone why it does not come.
+    if (!reply.status.ok() && !std::exchange(turned_away_, true)) {
+      base::log_warn("the store of a world turns a rank away: {}", reply.status.to_string());
+    }
     connection.greeted = reply.status.ok();
     connection.closing = !reply.status.ok();
     connection.output += encode_reply(message.id, reply);
@@ -181,12 +185,8 @@ Status ServerLoop::greet(Connection& connection, const Hello& hello) {
                       " of its protocol, a rank with version " + std::to_string(hello.version) +
                       " came: their builds of the library differ");
   }
-  if (hello.name != name_) {
-    if (!std::exchange(turned_away_, true)) {
-      base::log_info("a rank came to the store by another name than this one's: it is turned away");
-    }
-    return Status(StatusCode::unavailable, "what is served there has another name");
-  }
+  if (hello.name != name_)
+    return {StatusCode::unavailable, "what is served there has another name"};
   if (awaited_.empty()) return {};
   if (hello.clients != awaited_.size() || hello.client >= awaited_.size()) {
     return Status(StatusCode::mismatch, "the rendezvous belongs to a world of " +

@@ -330,8 +330,8 @@ TEST(ProcessWorld, JoinsWithACallersAllGather) {
   });
   EXPECT_EQ(other.status().code(), StatusCode::mismatch);
   EXPECT_NE(
-      other.status().message().find("place 1 of the gather introduces itself by version 0x144, "
-                                    "this one by version 0x104"),
+      other.status().message().find("place 1 of the gather introduces itself by version 0x145, "
+                                    "this one by version 0x105"),
       std::string::npos)
       << other.status().to_string();
   auto throwing = World::create(0, 2, [](std::string_view) -> Result<std::vector<std::string>> {
