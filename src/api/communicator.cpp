@@ -7,7 +7,6 @@
 #include <array>
 #include <exception>
 #include <functional>
-#include <set>
 #include <utility>
 
 #include "api/arguments.hpp"
@@ -15,7 +14,6 @@
 #include "api/guarded.hpp"
 #include "api/row_counts.hpp"
 #include "base/log.hpp"
-#include "bootstrap/agreement.hpp"
 #include "engine/cpu/cpu_engine.hpp"
 #include "engine/cuda/cuda_engine.hpp"
 #include "engine/cuda/sizes.hpp"
@@ -25,12 +23,6 @@
 
 namespace sluice {
 namespace {
-
-constexpr std::size_t kHexDigits = 16;
-
-std::string hex(std::uint64_t fingerprint) {
-  return fmt::format("{:0{}x}", fingerprint, kHexDigits);
-}
 
 /// A send half: its request, which the engine reads until the receive half is done, and what was found wrong with it.
 template <typename Request>
@@ -248,28 +240,26 @@ Result<Communicator> Communicator::create(World& world, const Shape& shape,
   return api::guarded_for_all(*world.group(), [&]() -> Result<Communicator> {
     Result<engine::EngineConfig> config =
         api::resolve(shape, options, world.rank(), world.group()->nodes());
-    // A rank whose own arguments are wrong, or whose build has no such engine, tells the others, so that all get one Status. A
-    // description has a number for every expert: it is told where fingerprints differ.
-    Status usable = config.status();
-    if (usable.ok() && options.device == Device::cuda) usable = engine::cuda::check_built();
+    // A rank whose own arguments are wrong tells the others, so that all get one Status. A description has a number for every
+    // expert: it is told where fingerprints differ.
     const std::string description = config ? api::describe(*config) : "";
     const std::uint64_t fingerprint = api::fingerprint_of(description);
-    Result<std::vector<std::string>> gathered =
-        world.all_gather(hex(fingerprint) + bootstrap::encode_status(usable));
+    Result<std::vector<std::string>> gathered = world.all_gather(
+        config ? fmt::format("ok\n{:016x}", fingerprint) : "bad\n" + config.status().message());
     if (!gathered) return gathered.status();
-    std::vector<Status> outcomes;
-    std::set<std::string> fingerprints;
-    for (const std::string& text : *gathered) {
-      fingerprints.insert(text.substr(0, kHexDigits));
-      outcomes.push_back(bootstrap::decode_status(text.substr(std::min(text.size(), kHexDigits))));
+    for (std::size_t rank = 0; rank < gathered->size(); ++rank) {
+      const std::string& text = (*gathered)[rank];
+      if (text.rfind("bad\n", 0) == 0) {
+        return Status(StatusCode::invalid_argument,
+                      fmt::format("rank {}: {}", rank, text.substr(4)));
+      }
     }
-    const bool described = !fingerprints.contains(hex(api::fingerprint_of("")));
-    if (described && fingerprints.size() > 1) {
+    if (std::adjacent_find(gathered->begin(), gathered->end(), std::not_equal_to<>()) !=
+        gathered->end()) {
       gathered = world.all_gather(description);
       if (!gathered) return gathered.status();
       return api::compare(*gathered);
     }
-    if (Status agreed = bootstrap::agreed_status(outcomes); !agreed.ok()) return agreed;
 
     config->fingerprint = fingerprint;
     auto impl = std::make_unique<Impl>();

@@ -74,6 +74,9 @@ class OfTwoNodes : public ::testing::TestWithParam<int> {
   /// After every round.
   std::chrono::milliseconds rest_{0};
 
+  /// The victim loses nobody but this one, nor this one anybody else.
+  int lose_one_that_it_does_not_serve();
+
   void run() {
     const int victim = GetParam();
     const auto body = [&](World& world, support::Findings& findings) {
@@ -153,6 +156,16 @@ RankSet all_but(int rank) {
     if (other != rank) all.insert(other);
   }
   return all;
+}
+
+int OfTwoNodes::lose_one_that_it_does_not_serve() {
+  const int victim = GetParam();
+  const int other = (victim ^ 2) ^ 1;
+  reduce_ = Reduce::rank;
+  witnesses_.insert(other);
+  named_by_it_.insert(other);
+  keepers_ = {all_but(victim), all_but(other)};
+  return other;
 }
 
 // Its calls wait meanwhile. When it goes on, what lies there for it was sent long ago, from memory that
@@ -314,11 +327,7 @@ TEST_P(OfTwoNodes, OnePathIsLost) {
 // learns so from anybody else.
 TEST_P(OfTwoNodes, OnePathCarriesNothing) {
   const int from = GetParam();
-  const int to = (from ^ 2) ^ 1;
-  reduce_ = Reduce::rank;
-  witnesses_.insert(to);
-  named_by_it_.insert(to);
-  keepers_ = {all_but(from), all_but(to)};
+  const int to = lose_one_that_it_does_not_serve();
   const support::ScriptedNetwork network(
       {.delays = [=, this](int sender, int receiver, std::uint32_t) {
         return std::chrono::hours(sender == from && receiver == to && under_way() ? 1 : 0);
@@ -330,11 +339,7 @@ TEST_P(OfTwoNodes, OnePathCarriesNothing) {
 TEST_P(OfTwoNodes, OnePathIsLostToOneThatItDoesNotServe) {
   rest_ = std::chrono::milliseconds(20);
   const int from = GetParam();
-  const int to = (from ^ 2) ^ 1;
-  reduce_ = Reduce::rank;
-  witnesses_.insert(to);
-  named_by_it_.insert(to);
-  keepers_ = {all_but(from), all_but(to)};
+  const int to = lose_one_that_it_does_not_serve();
   const support::ScriptedNetwork network(
       {.loses = [=, this](int rank) { return rank == from && under_way() ? to : -1; }});
   run();

@@ -459,13 +459,11 @@ class CudaEngine final : public Engine {
 
 }  // namespace
 
-Status check_built() {
-  return {};
-}
-
 Result<std::unique_ptr<Engine>> create_engine(EngineConfig config,
                                               std::shared_ptr<bootstrap::Group> group,
                                               base::Deadline deadline) {
+  // Another rank's build may be without this engine, and says so here.
+  if (Status built = group->agree({}, deadline); !built.ok()) return built;
   Result<Resources> resources = take_resources(config, *group, deadline);
   if (!resources) return resources.status();
   std::unique_ptr<relay::Relay> relay;

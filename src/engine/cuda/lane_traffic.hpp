@@ -30,9 +30,9 @@ namespace sluice::engine::cuda {
 /// **Why nothing is overwritten before it is read.** A lane here, on its way, and there belongs to one
 /// writer and one bank. Kernels wait until the reader has told that it has read the last use of a bank. What it tells comes
 /// into their lane only when this rank's messages of that operation to it, and to the rail peer by which it gets them, have
-/// been sent, so what they lie in may be overwritten; and it is sent only when all that came for that operation, also for others of the node, has been
-/// carried away (`complete`), so where it has landed may be, too. Who is given up is written to no more, and with a rail
-/// peer all of its node is: so no lane is used again while chunks from it may be under way.
+/// been sent, so what they lie in may be overwritten; and it is sent only when all that came for that operation, also for
+/// others of the node, has been carried away (`complete`), so where it has landed may be, too. Who is given up is written to no
+/// more, and with a rail peer all of its node is: so no lane is used again while chunks from it may be under way.
 /// In throughput mode rows lie in one place for all nodes, and land in one place for all ranks of a node. So kernels that have
 /// given somebody up wait for `flushed` besides (tell_flushed), and accusations are passed on before anything that was
 /// published after them (note_accusations, accused, say_heard).
