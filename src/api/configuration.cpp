@@ -6,6 +6,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "api/checks.hpp"
 #include "codec/row_kernels.hpp"
@@ -216,22 +219,43 @@ std::string describe(const engine::EngineConfig& config) {
       fmt::join(config.nodes.rank_to_node(), ","));
 }
 
+std::vector<std::string_view> parts_of(std::string_view text, char end) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t length = std::min(text.find(end, begin), text.size()) - begin;
+    parts.push_back(text.substr(begin, length));
+    begin += length + 1;
+  }
+  return parts;
+}
+
+// The first line in which two descriptions differ, as each has it; of a list, the first such item.
+std::pair<std::string, std::string> difference(std::string_view one, std::string_view other) {
+  const std::vector<std::string_view> lines = parts_of(one, '\n');
+  const std::vector<std::string_view> others = parts_of(other, '\n');
+  const auto [line, other_line] =
+      std::mismatch(lines.begin(), lines.end() - 1, others.begin(), others.end() - 1);
+  const std::size_t values = line->find(" = ");
+  if (line->find(',') == line->npos || values != other_line->find(" = ")) {
+    return {std::string(*line), std::string(*other_line)};
+  }
+  const std::vector<std::string_view> items = parts_of(line->substr(values + 3), ',');
+  const std::vector<std::string_view> other_items = parts_of(other_line->substr(values + 3), ',');
+  const auto [item, other_item] =
+      std::mismatch(items.begin(), items.end() - 1, other_items.begin(), other_items.end() - 1);
+  const auto text = [&](std::string_view seen) {
+    return fmt::format("{}[{}] = {}", line->substr(0, values), item - items.begin(), seen);
+  };
+  return {text(*item), text(*other_item)};
+}
+
 Status compare(const std::vector<std::string>& descriptions) {
   for (std::size_t rank = 1; rank < descriptions.size(); ++rank) {
     if (descriptions[rank] == descriptions[0]) continue;
-    const auto [first, second] =
-        std::mismatch(descriptions[0].begin(), descriptions[0].end(), descriptions[rank].begin(),
-                      descriptions[rank].end());
-    const auto line = [](const std::string& text, std::string::const_iterator at) {
-      const auto position = static_cast<std::size_t>(at - text.begin());
-      const std::size_t newline =
-          position == 0 ? std::string::npos : text.rfind('\n', position - 1);
-      const std::size_t begin = newline == std::string::npos ? 0 : newline + 1;
-      return text.substr(begin, text.find('\n', begin) - begin);
-    };
+    const auto [first, second] = difference(descriptions[0], descriptions[rank]);
     return {StatusCode::mismatch,
             fmt::format("ranks disagree on the communicator: rank 0 has '{}', rank {} has '{}'",
-                        line(descriptions[0], first), rank, line(descriptions[rank], second))};
+                        first, rank, second)};
   }
   return {};
 }

@@ -7,18 +7,29 @@
 #include <utility>
 
 #include "base/byte_stream.hpp"
+#include "base/source_hash.hpp"
 #include "bootstrap/agreement.hpp"
+#include "sluice/version.hpp"
 
 namespace sluice::bootstrap {
 namespace {
 
-// "sluice", and in the upper 16 bits the version of what ranks of one world say to each other.
-constexpr std::uint64_t kMagic = 0x0105'6563'6975'6c73;
-constexpr int kVersionShift = 48;
+constexpr std::string_view kLibrary = "sluice ";
+
+#if SLUICE_CUDA_SIMULATED
+constexpr std::string_view kGpus = ", with simulated GPUs";  // Their windows differ.
+#else
+constexpr std::string_view kGpus;
+#endif
+
+// Ranks of one world are of one build: what they say to each other from here on needs no versions.
+std::string own_build() {
+  return fmt::format("{}{}, of sources {}{}", kLibrary, version(), base::source_hash(), kGpus);
+}
 
 std::string encode(const Introduction& introduction) {
   base::ByteWriter writer;
-  writer.put(kMagic).put_string(encode_status(introduction.status));
+  writer.put_string(own_build()).put_string(encode_status(introduction.status));
   writer.put(introduction.rank).put(introduction.size);
   writer.put_string(introduction.host.node).put_string(introduction.host.process_space);
   writer.put(introduction.host.process);
@@ -29,13 +40,12 @@ std::string encode(const Introduction& introduction) {
 Result<Introduction> decode(std::string_view blob, std::size_t place) {
   base::ByteReader reader(blob);
   Introduction introduction;
-  const auto magic = reader.get<std::uint64_t>();
-  if (reader.ok() && magic != kMagic && (magic ^ kMagic) << (64 - kVersionShift) == 0) {
-    return Status(
-        StatusCode::mismatch,
-        fmt::format("the rank at place {} of the gather introduces itself by version {:#x}, "
-                    "this one by version {:#x}: their builds of the library differ",
-                    place, magic >> kVersionShift, kMagic >> kVersionShift));
+  const std::string build = reader.get_string();
+  if (build.starts_with(kLibrary) && build != own_build()) {
+    return Status(StatusCode::mismatch,
+                  fmt::format("builds of the library differ: the rank at place {} of the gather "
+                              "has {}, this one {}",
+                              place, build, own_build()));
   }
   introduction.status = decode_status(reader.get_string());
   introduction.rank = reader.get<int>();
@@ -45,7 +55,7 @@ Result<Introduction> decode(std::string_view blob, std::size_t place) {
   introduction.host.process = reader.get<std::int32_t>();
   introduction.listener = reader.get_string();
   introduction.nonce = reader.get_string();
-  if (magic != kMagic || !reader.ok() || !reader.at_end()) {
+  if (build != own_build() || !reader.ok() || !reader.at_end()) {
     return Status(StatusCode::mismatch,
                   "the blob at place " + std::to_string(place) + " of the gather (" +
                       std::to_string(blob.size()) +

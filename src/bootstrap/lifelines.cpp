@@ -15,6 +15,7 @@
 #include "base/log.hpp"
 #include "bootstrap/callers.hpp"
 #include "store/socket.hpp"
+#include "transport/own_address.hpp"
 
 namespace sluice::bootstrap {
 namespace {
@@ -53,7 +54,7 @@ Listening listen(int rank, const std::string& host) {
 bool leads_there(const std::string& at, bool same_network) {
   const auto address = store::parse_address(at);
   if (!address.ok()) return false;
-  return same_network || !(address->host.starts_with("127.") || address->host == "::1");
+  return same_network || !transport::is_loopback(address->host);
 }
 
 Result<Descriptor> call(int rank, std::string_view blob, bool same_network, Deadline deadline) {

@@ -59,6 +59,14 @@ class Connector {
     return Status(StatusCode::unavailable,
                   "rank " + std::to_string(peer) + " ended while the world was joining");
   }
+  // Of which nothing was found where it says it is.
+  static Status absent_status(int peer) {
+    return Status(StatusCode::unavailable,
+                  ended_status(peer).message() +
+                      ", or it is on a machine that was restored from the same image as this one, "
+                      "with the same /proc/sys/kernel/random/boot_id: there SLUICE_NODE and "
+                      "SLUICE_NETWORK_ADDRESS have to be set");
+  }
 
   Status watch_processes() {
     const std::string& own_space = introduction(rank_).host.process_space;
@@ -66,7 +74,7 @@ class Connector {
       const HostIdentity& host = introduction(peer).host;
       if (peer == rank_ || own_space.empty() || host.process_space != own_space) continue;
       auto watch = watch_process(host.process);
-      if (watch.status().code() == StatusCode::unavailable) return ended_status(peer);
+      if (watch.status().code() == StatusCode::unavailable) return absent_status(peer);
       if (!watch.ok()) return watch.status();
       peer_at(peer).process = std::move(*watch);
     }
@@ -83,7 +91,7 @@ class Connector {
         return Status(StatusCode::deadline_exceeded,
                       "rank " + std::to_string(peer) + " did not take a connection in time");
       }
-      if (socket.status().code() == StatusCode::unavailable) return ended_status(peer);
+      if (socket.status().code() == StatusCode::unavailable) return absent_status(peer);
       return socket.status();
     }
     auto credentials = store::peer_credentials(*socket);

@@ -8,11 +8,14 @@
 #include <map>
 #include <new>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/environment.hpp"
 #include "bootstrap/agreement.hpp"
 #include "bootstrap/gather_keys.hpp"
+#include "bootstrap/host_identity.hpp"
 #include "bootstrap/mesh.hpp"
 #include "bootstrap/process_group.hpp"
 #include "bootstrap/served_store.hpp"
@@ -51,6 +54,34 @@ std::uint64_t take_length(std::string& value) {
   std::memcpy(&length, value.data(), std::min(sizeof(length), value.size()));
   value.erase(0, sizeof(length));
   return length;
+}
+
+bool share_loopback(const std::vector<std::string>& node_names) {
+  return std::ranges::all_of(node_names, [&](const std::string& name) {
+    return network_of_node(name) == network_of_node(node_names.front());
+  });
+}
+
+// Where SLUICE_NETWORK_ADDRESS says that others reach this machine; nothing where they do not.
+std::optional<std::string> told_address(const base::Environment& environment, bool all_here) {
+  const auto& told = environment.get(base::Variable::network_address);
+  if (!told || told->empty()) return std::nullopt;
+  auto address = transport::own_address(*told);  // If there is none, the network's status says so.
+  if (!address.ok() || (transport::is_loopback(*address) && !all_here)) return std::nullopt;
+  return *std::move(address);
+}
+
+// Where all ranks reach this machine, if nobody has said it: under its name, if that leads not only here, in numbers, since
+// others may know the name otherwise; or at the address from which its routes lead elsewhere.
+std::string likely_address(bool all_here) {
+  if (all_here) return "127.0.0.1";
+  const std::string name = host_name();
+  const auto named = transport::own_address(name);
+  if (named.ok() && !transport::is_loopback(*named) && !transport::is_link_local(*named)) {
+    return *named;
+  }
+  const std::string routed = routed_address();
+  return transport::is_loopback(routed) ? name : routed;
 }
 
 std::string all_key(std::uint64_t gather) {
@@ -117,22 +148,21 @@ Result<std::unique_ptr<Group>> SpanningGroup::create(int rank,
                                                      base::Deadline deadline) {
   std::unique_ptr<SpanningGroup> group(new SpanningGroup(rank, map_of(node_names)));
   const base::Environment environment = base::Environment::read();
-  const auto said = environment.get(base::Variable::network_address);
+  const bool all_here = share_loopback(node_names);
+  const std::optional<std::string> told = told_address(environment, all_here);
   auto network = transport::network_of(environment);
   group->store_ = store.supplied;
   if (group->store_ == nullptr) {
-    // Where others reach this host, as far as anybody has said; a name that only this host knows is common.
-    const bool usable = said && transport::own_address(*said).ok();  // Otherwise `network` says so.
-    const std::string here = usable ? *said : host_name();
-    auto served = ServedStore::open(rank, group->size(), gather,
-                                    store.host.empty() ? here : store.host, deadline);
+    const std::string host =
+        store.host.empty() ? told.value_or(likely_address(all_here)) : store.host;
+    auto served = ServedStore::open(rank, group->size(), gather, host, deadline);
     if (!served.ok()) return served.status();
     group->store_ = std::move(served).value();
   }
   if (Status status = group->agree(network.status(), deadline); !status.ok()) return status;
   group->network_ = std::move(network).value();
   if (Status status = group->join_node(deadline); !status.ok()) return status;
-  const std::string own_host = said.value_or(group->store_->own_host());
+  const std::string own_host = told.value_or(group->store_->own_host());
   if (Status status = group->tie_lines(node_names, own_host, deadline); !status.ok()) return status;
   group->store_->watch([self = group.get()] { return self->find_lost(); });
   return std::unique_ptr<Group>(std::move(group));

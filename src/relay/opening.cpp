@@ -8,6 +8,7 @@
 
 #include "base/environment.hpp"
 #include "base/log.hpp"
+#include "bootstrap/host_identity.hpp"
 #include "bootstrap/processors.hpp"
 #include "transport/message.hpp"
 
@@ -73,6 +74,9 @@ Result<transport::Purpose> purpose_of(Group& group, const std::string& gpu,
   transport::Purpose purpose;
   purpose.processors = *processors;
   purpose.near = gpu;
+  if (const auto host = bootstrap::this_host(); host.ok()) {
+    purpose.loopback_network = bootstrap::network_of_node(host->node);
+  }
   for (const int rank : group.nodes().ranks_of(group.nodes().node_of(group.rank()))) {
     if (rank == group.rank()) break;
     purpose.near_before.push_back((*gpus)[static_cast<std::size_t>(rank)]);

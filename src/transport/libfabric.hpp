@@ -29,6 +29,8 @@ struct LibfabricSettings {
   /// The PCI address of this rank's GPU ("0000:1b:00.0"; empty: none, or not known), and those of its node's ranks before it.
   std::string near;
   std::vector<std::string> near_before;
+  /// Peers with the same one are reached at loopback addresses; empty: not known which are.
+  std::string loopback_network;
   /// Traits::window. From kWindowMin on.
   int window = 256;
   static constexpr int kWindowMin = 4;
@@ -41,9 +43,6 @@ struct LibfabricSettings {
   /// To reach memory of GPUs, where the provider does: Traits::device_memory says whether.
   bool device_memory = false;
 };
-
-/// Of what ranks say of their endpoints: first in it. Raised with it, and with what a desk is.
-inline constexpr std::uint32_t kIntroductionVersion = 2;
 
 /// The endpoint of `rank` of `ranks`, on reliable datagrams of libfabric (docs/transport.md).
 /// libfabric itself is loaded now: `unavailable` if it is not installed or has none of the providers,

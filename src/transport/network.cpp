@@ -54,6 +54,7 @@ class LibfabricNetwork final : public Network {
     settings.processors = purpose.processors;
     settings.near = purpose.near;
     settings.near_before = purpose.near_before;
+    settings.loopback_network = purpose.loopback_network;
     return open_libfabric(rank, ranks, settings);
   }
 

@@ -47,6 +47,8 @@ struct Purpose {
   /// Which network cards it takes: the PCI address of its GPU (empty: none, or not known), and those of its node's ranks before it.
   std::string near = {};
   std::vector<std::string> near_before = {};
+  /// Ranks with the same one reach each other at loopback addresses. Empty: not known.
+  std::string loopback_network = {};
 };
 
 /// Where the ranks of a world get their endpoints.

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 #include "base/descriptor.hpp"
 
@@ -55,16 +56,29 @@ Result<std::string> own_address(const std::string& host) {
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
   Status first;
+  std::string near;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
     Status status = try_out(*entry);
     std::array<char, NI_MAXHOST> numbers{};
     if (status.ok() && ::getnameinfo(entry->ai_addr, entry->ai_addrlen, numbers.data(),
                                      numbers.size(), nullptr, 0, NI_NUMERICHOST) == 0) {
-      return std::string(numbers.data());
+      // A name of this machine's own often stands for another one first (Debian: 127.0.1.1).
+      const std::string_view found(numbers.data());
+      if (!is_loopback(found) && !is_link_local(found)) return std::string(found);
+      if (near.empty()) near = found;
     }
     if (first.ok() && !status.ok()) first = status;
   }
+  if (!near.empty()) return near;
   return first.ok() ? unusable("it has no address") : first;
+}
+
+bool is_loopback(std::string_view numbers) noexcept {
+  return numbers.starts_with("127.") || numbers == "::1" || numbers.starts_with("::ffff:127.");
+}
+
+bool is_link_local(std::string_view numbers) noexcept {
+  return numbers.starts_with("169.254.") || numbers.starts_with("fe80:");
 }
 
 }  // namespace sluice::transport

@@ -198,6 +198,12 @@ CUresult handle_for_range(void* to, CUdeviceptr address, std::size_t /*bytes*/,
   *static_cast<int*>(to) = copy;
   return CUDA_SUCCESS;
 }
+// Of the machine's simulated GPUs.
+CUresult device_get_uuid(CUuuid* uuid, CUdevice device) {
+  *uuid = {};
+  uuid->bytes[0] = static_cast<char>(device + 1);
+  return CUDA_SUCCESS;
+}
 CUresult flush_network_writes(CUflushGPUDirectRDMAWritesTarget /*target*/,
                               CUflushGPUDirectRDMAWritesScope /*scope*/) {
   if (sluice::engine::cuda::mutant(
@@ -222,6 +228,7 @@ const Entry kEntries[] = {
     {"cuDevicePrimaryCtxGetState", reinterpret_cast<void*>(primary_context_state)},
     {"cuDeviceGet", reinterpret_cast<void*>(device_get)},
     {"cuDeviceGetAttribute", reinterpret_cast<void*>(device_get_attribute)},
+    {"cuDeviceGetUuid", reinterpret_cast<void*>(device_get_uuid)},
     {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(granularity)},
     {"cuMemCreate", reinterpret_cast<void*>(create)},
     {"cuMemRelease", reinterpret_cast<void*>(release)},

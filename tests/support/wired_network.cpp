@@ -114,8 +114,8 @@ std::atomic<bool>& second_rail_is_dead() noexcept {
 Result<std::string> through(Wire& wire, std::string_view introduction, const Weathers& weathers) {
   base::ByteReader reader(introduction);
   base::ByteWriter writer;
-  const auto version = reader.get<std::uint32_t>();
-  writer.put(version);
+  writer.put(reader.get<std::uint32_t>());          // libfabric's version
+  writer.put_string(reader.get_string());           // whose loopback interface it has
   writer.put_string(reader.get_string());           // provider
   writer.put(reader.get<transport::SignalMode>());  // how it signals
   const auto rails = reader.get<std::uint32_t>();
@@ -132,7 +132,7 @@ Result<std::string> through(Wire& wire, std::string_view introduction, const Wea
       writer.put(reader.get<RemoteMemory>());
     }
   }
-  if (version != transport::kIntroductionVersion || !reader.ok() || !reader.at_end()) {
+  if (!reader.ok() || !reader.at_end()) {
     return Status(StatusCode::mismatch, "the wire knows another form of introductions");
   }
   return writer.take();

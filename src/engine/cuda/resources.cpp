@@ -241,13 +241,17 @@ Result<Resources> take_resources(const EngineConfig& config, bootstrap::Group& g
 
   // Which GPU every rank is on: also of other nodes, which may be on this machine.
   resources.pci_address = memory::pci_address(resources.device);
+  Result<std::string> gpu = memory::device_uuid(resources.device);
+  if (status.ok()) status = gpu.status();
+  Result<std::vector<std::string>> gpus = group.all_gather(gpu.ok() ? *gpu : "", deadline);
+  if (!gpus) return gpus.status();
+  resources.sharers =
+      static_cast<int>(std::ranges::count(*gpus, (*gpus)[static_cast<std::size_t>(config.rank)]));
+  // The next launch of one rank must not take the room of another rank's, for which it waits.
+  resources.overlap = resources.overlap && resources.sharers == 1;
   Result<std::vector<std::string>> places = group.all_gather(
       fmt::format("{} of {}", resources.pci_address, bootstrap::host_name()), deadline);
   if (!places) return places.status();
-  const std::string& place = (*places)[static_cast<std::size_t>(config.rank)];
-  resources.sharers = static_cast<int>(std::count(places->begin(), places->end(), place));
-  // The next launch of one rank must not take the room of another rank's, for which it waits.
-  resources.overlap = resources.overlap && resources.sharers == 1;
 
   resources.windows = std::make_shared<std::vector<DeviceMemory>>();
   status = map_all("window", config.rank, resources.device,

@@ -70,4 +70,15 @@ std::string pci_address(int device) {
   return cuda_status(error, "an address of PCI").ok() ? address.data() : "";
 }
 
+Result<std::string> device_uuid(int device) {
+  const Result<const Driver*> driver = Driver::get();
+  if (!driver.ok()) return driver.status();
+  CUdevice handle = 0;
+  CUuuid uuid{};
+  CUresult error = (*driver)->device_get(&handle, device);
+  if (error == CUDA_SUCCESS) error = (*driver)->device_get_uuid(&uuid, handle);
+  if (Status status = cuda_status(error, "a device's UUID"); !status.ok()) return status;
+  return std::string(uuid.bytes, sizeof(uuid.bytes));
+}
+
 }  // namespace sluice::memory

@@ -26,4 +26,8 @@ std::string gpu_text(int device);
 /// "0000:3B:00.0", the device's address of PCI; empty: not known.
 std::string pci_address(int device);
 
+/// What tells the device, or the part of one that MIG makes, from all others of all machines: 16 bytes. Containers and virtual
+/// machines name hosts and addresses of PCI as they like.
+Result<std::string> device_uuid(int device);
+
 }  // namespace sluice::memory

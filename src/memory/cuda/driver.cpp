@@ -52,6 +52,7 @@ Found find_all() {
   lookup.find(driver.primary_context_retain, "cuDevicePrimaryCtxRetain", 7000);
   lookup.find(driver.device_get, "cuDeviceGet", 2000);
   lookup.find(driver.device_get_attribute, "cuDeviceGetAttribute", 2000);
+  lookup.find(driver.device_get_uuid, "cuDeviceGetUuid", 11040);
   lookup.find(driver.granularity, "cuMemGetAllocationGranularity", kVersionOfMemory);
   lookup.find(driver.create, "cuMemCreate", kVersionOfMemory);
   lookup.find(driver.release, "cuMemRelease", kVersionOfMemory);

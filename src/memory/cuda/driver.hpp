@@ -18,6 +18,7 @@ struct Driver {
   PFN_cuDevicePrimaryCtxRetain_v7000 primary_context_retain = nullptr;
   PFN_cuDeviceGet_v2000 device_get = nullptr;
   PFN_cuDeviceGetAttribute_v2000 device_get_attribute = nullptr;
+  PFN_cuDeviceGetUuid_v11040 device_get_uuid = nullptr;
   PFN_cuMemGetAllocationGranularity_v10020 granularity = nullptr;
   PFN_cuMemCreate_v10020 create = nullptr;
   PFN_cuMemRelease_v10020 release = nullptr;

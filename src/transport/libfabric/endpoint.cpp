@@ -42,10 +42,13 @@ Result<std::unique_ptr<Endpoint>> open_libfabric(int rank, int ranks,
 }
 
 LibfabricEndpoint::LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
-                                     std::uint64_t tell_flags, bool apart, bool alone)
+                                     std::uint64_t tell_flags, std::string loopback_network,
+                                     std::uint32_t address_format, bool apart, bool alone)
     : library_(library),
       rank_(rank),
       traits_(std::move(traits)),
+      loopback_network_(std::move(loopback_network)),
+      address_format_(address_format),
       apart_(apart),
       alone_(alone),
       desk_(traits_.rails, ranks, in_words() ? traits_.window : 0),
@@ -100,7 +103,7 @@ Result<std::unique_ptr<Endpoint>> LibfabricEndpoint::open_on(const Library& libr
   }
   std::unique_ptr<LibfabricEndpoint> endpoint(new LibfabricEndpoint(
       library, rank, ranks, std::move(traits), provider.in_order() ? 0 : FI_DELIVERY_COMPLETE,
-      receives_apart(info, settings),
+      settings.loopback_network, info.addr_format, receives_apart(info, settings),
       settings.processors >= LibfabricSettings::kReceiverProcessors));
   if (Status status = endpoint->open_rails(provider); !status.ok()) return status;
   std::vector<std::string_view> nics;
@@ -187,7 +190,8 @@ Result<Region> LibfabricEndpoint::add_device_region(const DeviceRegion& region) 
 Result<std::string> LibfabricEndpoint::introduction() {
   if (Status status = not_begun(); !status.ok()) return status;
   base::ByteWriter writer;
-  writer.put(kIntroductionVersion)
+  writer.put(library_.version())
+      .put_string(loopback_network_)
       .put_string(traits_.provider)
       .put(traits_.signals)
       .put(static_cast<std::uint32_t>(traits_.rails))
@@ -213,24 +217,30 @@ Status LibfabricEndpoint::connect(int peer, std::string_view introduction) {
   }
   base::ByteReader reader(introduction);
   const auto version = reader.get<std::uint32_t>();
-  if (version != kIntroductionVersion) {
-    return {StatusCode::mismatch,
-            fmt::format("transport: rank {} introduces itself in version {}, rank {} in version {}",
-                        rank_, kIntroductionVersion, peer, version)};
-  }
+  const std::string loopback_network = reader.get_string();
   Traits theirs;
   theirs.provider = reader.get_string();
   theirs.signals = reader.get<SignalMode>();
   theirs.rails = static_cast<int>(reader.get<std::uint32_t>());
   theirs.window = static_cast<int>(reader.get<std::uint32_t>());
-  const auto text = [](const Traits& traits) {
-    return fmt::format("provider {}, signals '{}', {} rails, window {}", traits.provider,
-                       to_string(traits.signals), traits.rails, traits.window);
+  const auto text = [](const Traits& traits, std::uint32_t of) {
+    return fmt::format("provider {}, signals '{}', {} rails, window {} (libfabric {}.{})",
+                       traits.provider, to_string(traits.signals), traits.rails, traits.window,
+                       FI_MAJOR(of), FI_MINOR(of));
   };
-  if (text(theirs) != text(traits_)) {
-    return {StatusCode::mismatch, fmt::format("transport: rank {} uses {}; rank {} uses {}", rank_,
-                                              text(traits_), peer, text(theirs))};
+  // Providers of different releases may understand each other, or not.
+  if (text(theirs, version) != text(traits_, version)) {
+    return {StatusCode::mismatch,
+            fmt::format("transport: rank {} uses {}; rank {} uses {}", rank_,
+                        text(traits_, library_.version()), peer, text(theirs, version))};
   }
+  if (version != library_.version() && !std::exchange(versions_differ_, true)) {
+    base::log_warn("rank {} has libfabric {}.{}, rank {} has {}.{}", rank_,
+                   FI_MAJOR(library_.version()), FI_MINOR(library_.version()), peer,
+                   FI_MAJOR(version), FI_MINOR(version));
+  }
+  const bool elsewhere = !loopback_network.empty() && !loopback_network_.empty() &&
+                         loopback_network != loopback_network_;
   const auto regions = reader.get<std::uint32_t>();
   std::vector<Outlet::Path> paths;
   for (std::size_t i = 0; i < rails() && reader.ok(); ++i) {
@@ -249,6 +259,13 @@ Status LibfabricEndpoint::connect(int peer, std::string_view introduction) {
           fmt::format("transport: rank {} has an address of {} bytes, rank {} one of {} (IPv4 and "
                       "IPv6?)",
                       rank_, own->size(), peer, name.size())};
+    }
+    if (elsewhere && is_loopback(address_format_, name)) {
+      return {StatusCode::unavailable,
+              fmt::format("transport: rank {} is at a loopback address, which rank {}, on another "
+                          "machine or in another network namespace, cannot reach; "
+                          "SLUICE_NETWORK_ADDRESS there says at which one it can be reached",
+                          peer, rank_)};
     }
     const Result<fi_addr_t> address = rail(i).insert(name);
     if (!address.ok()) return address.status();

@@ -42,7 +42,8 @@ class LibfabricEndpoint final : public Endpoint {
   };
 
   LibfabricEndpoint(const Library& library, int rank, int ranks, Traits traits,
-                    std::uint64_t tell_flags, bool apart, bool alone);
+                    std::uint64_t tell_flags, std::string loopback_network,
+                    std::uint32_t address_format, bool apart, bool alone);
   Status open_rails(const Provider& provider);
   static Result<std::unique_ptr<Endpoint>> open_on(const Library& library, const Provider& provider,
                                                    int rank, int ranks,
@@ -68,6 +69,8 @@ class LibfabricEndpoint final : public Endpoint {
   const Library& library_;
   int rank_;
   Traits traits_;
+  const std::string loopback_network_;  // LibfabricSettings::loopback_network
+  const std::uint32_t address_format_;
   const bool apart_;  // There are rails for a receiver.
   const bool alone_;  // It has a processor to itself.
   Desk desk_;
@@ -78,6 +81,7 @@ class LibfabricEndpoint final : public Endpoint {
       rails_;  // Those out, and then the receiver's, if there is one.
   Inlet inlet_;
   bool begun_ = false;
+  bool versions_differ_ = false;        // Which was told.
   std::unique_ptr<Receiver> receiver_;  // Ends before all that it uses.
 };
 

@@ -171,10 +171,13 @@ void Outlet::abandon(int peer) {
 
 void Outlet::lose(int peer, long error) {
   if (of(peer).gone) return;
-  // Whether it matters the caller knows, who is told; but that something has run out here always does.
+  // Whether it matters the caller knows, who is told. But that something has run out here always does, and so does that no
+  // connection can be made: a firewall, or an address that does not lead there.
   const long kind = std::abs(error);  // libfabric names them as the system does.
   const bool ran_out = kind == EMFILE || kind == ENFILE || kind == ENOMEM || kind == ENOBUFS;
-  base::log(ran_out ? base::LogLevel::warn : base::LogLevel::info, "rank {}: {}", rank_,
+  const bool no_way = of(peer).out == 0 && (kind == ECONNREFUSED || kind == EHOSTUNREACH ||
+                                            kind == ENETUNREACH || kind == ETIMEDOUT);
+  base::log(ran_out || no_way ? base::LogLevel::warn : base::LogLevel::info, "rank {}: {}", rank_,
             library_.failure(fmt::format("rank {} cannot be reached", peer), error).message());
   abandon(peer);
   ready_.push_back({Event::Kind::lost, peer, 0, 0});

@@ -77,21 +77,43 @@ bool keeps_order(const fi_info& info) noexcept {
   return (info.tx_attr->msg_order & FI_ORDER_WAW) != 0;
 }
 
+}  // namespace
+
+bool is_loopback(std::uint32_t format, std::string_view address) noexcept {
+  if (format != FI_SOCKADDR && format != FI_SOCKADDR_IN && format != FI_SOCKADDR_IN6) return false;
+  sa_family_t family = AF_UNSPEC;
+  if (address.size() < sizeof(family)) return false;
+  std::memcpy(&family, address.data(), sizeof(family));
+  if (family == AF_INET && address.size() >= sizeof(sockaddr_in)) {
+    sockaddr_in number;
+    std::memcpy(&number, address.data(), sizeof(number));
+    return ntohl(number.sin_addr.s_addr) >> 24 == 127;
+  }
+  if (family != AF_INET6 || address.size() < sizeof(sockaddr_in6)) return false;
+  sockaddr_in6 number;
+  std::memcpy(&number, address.data(), sizeof(number));
+  return IN6_IS_ADDR_LOOPBACK(&number.sin6_addr) ||
+         (IN6_IS_ADDR_V4MAPPED(&number.sin6_addr) && number.sin6_addr.s6_addr[12] == 127);
+}
+
+namespace {
+
 // Neither loopback nor link-local; nor, as far as others are to be had, one of InfiniBand's own, which verbs offers of every card:
 // over Ethernet no connection is made with it.
 bool reachable(const fi_info& info) noexcept {
   if (info.addr_format == FI_SOCKADDR_IB) return false;
   if (info.src_addr == nullptr) return true;
+  const std::string_view address(static_cast<const char*>(info.src_addr), info.src_addrlen);
+  if (is_loopback(info.addr_format, address)) return false;
   if (info.addr_format == FI_SOCKADDR_IN) {
-    sockaddr_in address;
-    std::memcpy(&address, info.src_addr, sizeof(address));
-    const std::uint32_t number = ntohl(address.sin_addr.s_addr);
-    return number >> 24 != 127 && number >> 16 != 0xa9fe;  // 169.254.0.0/16
+    sockaddr_in v4;
+    std::memcpy(&v4, info.src_addr, sizeof(v4));
+    return ntohl(v4.sin_addr.s_addr) >> 16 != 0xa9fe;  // 169.254.0.0/16
   }
   if (info.addr_format == FI_SOCKADDR_IN6) {
-    sockaddr_in6 address;
-    std::memcpy(&address, info.src_addr, sizeof(address));
-    return !IN6_IS_ADDR_LOOPBACK(&address.sin6_addr) && !IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr);
+    sockaddr_in6 v6;
+    std::memcpy(&v6, info.src_addr, sizeof(v6));
+    return !IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr);
   }
   return true;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -28,6 +29,9 @@ struct Provider {
   bool in_order() const noexcept;
   std::size_t put_bytes_max() const noexcept;
 };
+
+/// Whether an endpoint's address, of libfabric's `format`, is a loopback interface's.
+bool is_loopback(std::uint32_t format, std::string_view address) noexcept;
 
 /// Whether it is TCP's, whose bytes the processor moves.
 bool moved_by_processor(std::string_view provider) noexcept;

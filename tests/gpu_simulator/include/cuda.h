@@ -7,6 +7,9 @@
 #include <cstddef>
 
 using CUdevice = int;
+struct CUuuid {
+  char bytes[16];
+};
 using CUcontext = struct CUctx_st*;
 using CUdeviceptr = unsigned long long;
 using CUmemGenericAllocationHandle = unsigned long long;

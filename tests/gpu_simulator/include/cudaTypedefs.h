@@ -12,6 +12,7 @@ using PFN_cuDevicePrimaryCtxRetain_v7000 = CUresult (*)(CUcontext*, CUdevice);
 using PFN_cuDevicePrimaryCtxGetState_v7000 = CUresult (*)(CUdevice, unsigned*, int*);
 using PFN_cuDeviceGet_v2000 = CUresult (*)(CUdevice*, int);
 using PFN_cuDeviceGetAttribute_v2000 = CUresult (*)(int*, CUdevice_attribute, CUdevice);
+using PFN_cuDeviceGetUuid_v11040 = CUresult (*)(CUuuid*, CUdevice);
 using PFN_cuMemGetAllocationGranularity_v10020 = CUresult (*)(std::size_t*,
                                                               const CUmemAllocationProp*,
                                                               CUmemAllocationGranularity_flags);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,6 +20,7 @@
 
 #include "base/deadline.hpp"
 #include "bootstrap/group.hpp"
+#include "memory/cuda/cuda_status.hpp"
 #include "memory/cuda/device_guard.hpp"
 #include "memory/mapping.hpp"
 #include "sluice/world.hpp"
@@ -119,6 +121,23 @@ TEST(DeviceMemory, WithoutAGpuItSaysSo) {
   EXPECT_EQ(DeviceMemory::import(0, *file, 4096).status().code(), StatusCode::unavailable);
   EXPECT_EQ(DeviceMemory::granularity(0).status().code(), StatusCode::unavailable);
   EXPECT_FALSE(DeviceGuard(0).status().ok());
+}
+
+// Ranks that share a GPU find out by this.
+TEST(DeviceUuid, TellsDevicesApart) {
+  SLUICE_SKIP_WITHOUT_GPU();
+  int count = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
+  std::set<std::string> seen;
+  for (int device = 0; device < count; ++device) {
+    const Result<std::string> uuid = device_uuid(device);
+    ASSERT_TRUE(uuid.ok()) << uuid.status().to_string();
+    EXPECT_EQ(uuid->size(), 16U);
+    EXPECT_NE(*uuid, std::string(16, '\0'));
+    EXPECT_TRUE(seen.insert(*uuid).second) << "of device " << device;
+    EXPECT_EQ(device_uuid(device).value(), *uuid);
+  }
+  EXPECT_FALSE(device_uuid(count).ok());
 }
 
 TEST(DeviceMemory, AnEmptyOneIsHarmless) {

@@ -427,6 +427,28 @@ TEST(Libfabric, RefusesPeersOfAnotherAddressFamily) {
   EXPECT_EQ(status.code(), StatusCode::mismatch) << status.to_string();
 }
 
+// It would lead to this rank's own machine, and perhaps to another rank there.
+TEST(Libfabric, RefusesLoopbackAddressesOfOtherMachines) {
+  for (const char* address : {"127.0.0.1", "::1"}) {
+    std::vector<std::unique_ptr<Endpoint>> endpoints;
+    for (const char* loopback : {"this", "that", "this", ""}) {
+      LibfabricSettings settings;
+      settings.providers = {"tcp", "net"};
+      settings.address = address;
+      settings.loopback_network = loopback;
+      auto endpoint = open_libfabric(static_cast<int>(endpoints.size()), 4, settings);
+      if (!endpoint.ok()) GTEST_SKIP() << endpoint.status().to_string();
+      endpoints.push_back(std::move(*endpoint));
+    }
+    const Status status = endpoints[0]->connect(1, *endpoints[1]->introduction());
+    EXPECT_EQ(status.code(), StatusCode::unavailable) << status.to_string();
+    EXPECT_NE(status.message().find("SLUICE_NETWORK_ADDRESS"), std::string::npos)
+        << status.message();
+    EXPECT_TRUE(endpoints[0]->connect(2, *endpoints[2]->introduction()).ok());
+    EXPECT_TRUE(endpoints[0]->connect(3, *endpoints[3]->introduction()).ok()) << "not known";
+  }
+}
+
 TEST(Libfabric, SaysWhichProvidersItLacks) {
   LibfabricSettings settings;
   settings.providers = {"no-such-provider", "nor-this"};
