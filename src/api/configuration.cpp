@@ -243,10 +243,8 @@ std::pair<std::string, std::string> difference(std::string_view one, std::string
   const std::vector<std::string_view> other_items = parts_of(other_line->substr(values + 3), ',');
   const auto [item, other_item] =
       std::mismatch(items.begin(), items.end() - 1, other_items.begin(), other_items.end() - 1);
-  const auto text = [&](std::string_view seen) {
-    return fmt::format("{}[{}] = {}", line->substr(0, values), item - items.begin(), seen);
-  };
-  return {text(*item), text(*other_item)};
+  const std::string place = fmt::format("{}[{}] = ", line->substr(0, values), item - items.begin());
+  return {place + std::string(*item), place + std::string(*other_item)};
 }
 
 Status compare(const std::vector<std::string>& descriptions) {

@@ -35,6 +35,10 @@ class Deadline {
     return left > 0 ? left : 0;
   }
   std::int64_t at_ns() const noexcept { return at_ns_; }
+  /// Not negative.
+  void put_off(std::int64_t by_ns) noexcept {
+    at_ns_ = by_ns < kNever - at_ns_ ? at_ns_ + by_ns : kNever;
+  }
 
  private:
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();

@@ -12,6 +12,7 @@
 
 #include "sluice/limits.hpp"
 #include "store/address.hpp"
+#include "transport/own_address.hpp"
 
 namespace sluice::bootstrap {
 namespace {
@@ -125,16 +126,16 @@ Result<Launch> from_torchrun(const Environment& environment) {
   Reader reader(environment, "torchrun");
   Launch launch = reader.launch(Variable::torch_rank, Variable::torch_world_size);
   if (environment.has(Variable::rendezvous)) return at_rendezvous(environment, reader, launch);
-  // Not every launcher that speaks torchrun's language says how many ranks are here.
-  int local = launch.size;
-  if (environment.has(Variable::torch_local_world_size)) {
-    local = reader.number(Variable::torch_local_world_size, 1, launch.size);
-  }
   // The port itself is taken by the launcher's own store: it names the job, or gives its neighbour.
   const int port = reader.number(Variable::torch_master_port, 1, 65534);
   const std::string host = reader.text(Variable::torch_master_address);
+  // Not every launcher that speaks torchrun's language says how many ranks are here.
+  const bool all_here =
+      environment.has(Variable::torch_local_world_size)
+          ? reader.number(Variable::torch_local_world_size, 1, launch.size) == launch.size
+          : launch.size == 1 || host == "localhost" || transport::is_loopback(host);
   if (!reader.status().ok()) return reader.status();
-  if (local == launch.size) {
+  if (all_here) {
     launch.rendezvous = unix_rendezvous(
         {"torchrun", std::to_string(port), environment.get(Variable::torch_run_id).value_or("none"),
          environment.get(Variable::torch_restart_count).value_or("0")});

@@ -22,7 +22,8 @@ Result<std::unique_ptr<PeerMonitor>> PeerMonitor::start(const Mesh& mesh,
   if (!stop.open()) return base::system_status(errno, "cannot create an eventfd");
   std::unique_ptr<PeerMonitor> monitor(new PeerMonitor(mesh, pages, std::move(stop)));
   try {
-    monitor->thread_ = base::start_background_thread([self = monitor.get()] { self->run(); });
+    monitor->thread_ =
+        base::start_background_thread("sluice-monitor", [self = monitor.get()] { self->run(); });
   } catch (const std::system_error& error) {
     return Status(StatusCode::io_error,
                   std::string("cannot start the thread that watches peers: ") + error.what());

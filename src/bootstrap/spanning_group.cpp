@@ -71,14 +71,14 @@ std::optional<std::string> told_address(const base::Environment& environment, bo
   return *std::move(address);
 }
 
-// Where all ranks reach this machine, if nobody has said it: under its name, if that leads not only here, in numbers, since
-// others may know the name otherwise; or at the address from which its routes lead elsewhere.
+// Where all ranks reach this machine, if nobody has said it: under its name, unless that leads to itself alone (127.0.1.1), or
+// at the address from which its routes lead elsewhere.
 std::string likely_address(bool all_here) {
   if (all_here) return "127.0.0.1";
   const std::string name = host_name();
   const auto named = transport::own_address(name);
   if (named.ok() && !transport::is_loopback(*named) && !transport::is_link_local(*named)) {
-    return *named;
+    return name;
   }
   const std::string routed = routed_address();
   return transport::is_loopback(routed) ? name : routed;
@@ -153,8 +153,8 @@ Result<std::unique_ptr<Group>> SpanningGroup::create(int rank,
   auto network = transport::network_of(environment);
   group->store_ = store.supplied;
   if (group->store_ == nullptr) {
-    const std::string host =
-        store.host.empty() ? told.value_or(likely_address(all_here)) : store.host;
+    std::string host = store.host;
+    if (host.empty() && rank == 0) host = told ? *told : likely_address(all_here);
     auto served = ServedStore::open(rank, group->size(), gather, host, deadline);
     if (!served.ok()) return served.status();
     group->store_ = std::move(served).value();

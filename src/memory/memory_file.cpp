@@ -18,28 +18,32 @@ namespace sluice::memory {
 namespace {
 
 // A file beyond RLIMIT_FSIZE raises SIGXFSZ, whose default is to kill the process. The kernel sends
-// it to the calling thread, so blocking it here and taking what arrived leaves only EFBIG.
-class FileSizeSignalBlocked {
+// it to the calling thread, so blocking it here and taking what arrived leaves only EFBIG. The others are
+// blocked since each ends fallocate(), which begins anew (before Linux 6.12 or so): for a program with a timer it might never
+// end.
+class SignalsBlocked {
  public:
-  FileSizeSignalBlocked() noexcept {
-    sigemptyset(&signal_);
-    sigaddset(&signal_, SIGXFSZ);
+  SignalsBlocked() noexcept {
+    sigemptyset(&file_size_);
+    sigaddset(&file_size_, SIGXFSZ);
     sigset_t pending;
     sigemptyset(&pending);
     sigpending(&pending);
     was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
-    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
   }
-  ~FileSizeSignalBlocked() {
+  ~SignalsBlocked() {
     const timespec no_wait{};
-    if (!was_pending_) sigtimedwait(&signal_, nullptr, &no_wait);
+    if (!was_pending_) sigtimedwait(&file_size_, nullptr, &no_wait);
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
-  FileSizeSignalBlocked(const FileSizeSignalBlocked&) = delete;
-  FileSizeSignalBlocked& operator=(const FileSizeSignalBlocked&) = delete;
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
  private:
-  sigset_t signal_{};
+  sigset_t file_size_{};
   sigset_t before_{};
   bool was_pending_ = false;
 };
@@ -84,7 +88,7 @@ Result<base::Descriptor> create_memory_file(std::size_t bytes, bool committed) {
   if (!file.open()) return base::system_status(errno, "cannot create a memory file");
   if (rounded == 0) return file;
 
-  const FileSizeSignalBlocked blocked;
+  const SignalsBlocked blocked;
   const auto length = static_cast<off_t>(rounded);
   int error = truncate_error(file.number(), length);
   if (error == 0 && committed) error = allocate_error(file.number(), length);

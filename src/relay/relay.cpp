@@ -145,7 +145,7 @@ Status Relay::Thread::start() {
   try {
     static_cast<void>(lingering());  // There when it is needed, whatever memory there is then.
     base::test_point(base::TestPoint::before_progress, site.rank);
-    thread = base::start_background_thread([this] {
+    thread = base::start_background_thread("sluice-relay", [this] {
       go_.wait(Go::wait, std::memory_order_acquire);  // Pairs with go().
       if (go_.load(std::memory_order_acquire) == Go::run) run();
     });

@@ -101,7 +101,7 @@ bool ServerLoop::serve(Connection& connection, short events) {
 }
 
 bool ServerLoop::receive(Connection& connection) {
-  std::array<char, 65536> buffer;
+  std::array<char, 16384> buffer;  // Stacks may be small.
   const ssize_t got = ::recv(connection.socket.number(), buffer.data(), buffer.size(), 0);
   if (got < 0) return errno == EAGAIN || errno == EINTR;
   if (got == 0) return false;

@@ -77,10 +77,19 @@ Result<std::vector<SocketAddress>> resolve(const Address& address, bool to_liste
   addrinfo* list = nullptr;
   const int error =
       ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &list);
+  const int system_error = errno;
   if (error != 0) {
-    const StatusCode code =
-        error == EAI_AGAIN ? StatusCode::unavailable : StatusCode::invalid_argument;
-    return Status(code, "cannot resolve host \"" + address.host + "\": " + ::gai_strerror(error));
+    const std::string what = "cannot resolve host \"" + address.host + "\"";
+    if (error == EAI_SYSTEM) return system_status(system_error, what);
+    // Of a machine that has yet to be started the name may not be known yet.
+    bool later = error == EAI_AGAIN || (error == EAI_NONAME && !to_listen);
+#ifdef EAI_NODATA
+    later = later || (error == EAI_NODATA && !to_listen);
+#endif
+    const StatusCode code = error == EAI_MEMORY ? StatusCode::out_of_memory
+                            : later             ? StatusCode::unavailable
+                                                : StatusCode::invalid_argument;
+    return Status(code, what + ": " + ::gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
   std::vector<SocketAddress> addresses;

@@ -10,6 +10,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/deadline.hpp"
+#include "base/log.hpp"
 #include "base/system_error.hpp"
 #include "store/socket.hpp"
 
@@ -18,6 +20,9 @@ namespace {
 
 constexpr std::chrono::nanoseconds kRetryPauseMin = std::chrono::milliseconds(1);
 constexpr std::chrono::nanoseconds kRetryPauseMax = std::chrono::milliseconds(100);
+// Where it takes long, as many ranks perhaps ask a server of names each time.
+constexpr std::chrono::nanoseconds kToldAfter = std::chrono::seconds(10);
+constexpr std::chrono::nanoseconds kLateRetryPause = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -28,6 +33,8 @@ Result<std::unique_ptr<SocketStore>> SocketStore::connect(const Address& address
                                                           const Hello& hello,
                                                           base::Deadline deadline) {
   std::chrono::nanoseconds pause = kRetryPauseMin;
+  const std::int64_t begun_ns = base::now_ns();
+  bool told = false;
   Status last;
   for (;;) {
     Status failure;
@@ -60,8 +67,13 @@ Result<std::unique_ptr<SocketStore>> SocketStore::connect(const Address& address
                     "nobody serves " + to_string(address) +
                         " before the deadline; last attempt: " + last.message());
     }
+    if (!told && base::now_ns() > begun_ns + kToldAfter.count()) {
+      told = true;
+      base::log_warn("nobody serves {} yet, which is tried until the deadline; last attempt: {}",
+                     to_string(address), last.message());
+    }
     std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, kRetryPauseMax);
+    pause = std::min(pause * 2, told ? kLateRetryPause : kRetryPauseMax);
   }
 }
 

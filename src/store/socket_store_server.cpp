@@ -47,14 +47,15 @@ Result<std::unique_ptr<SocketStoreServer>> SocketStoreServer::start(const Addres
 SocketStoreServer::SocketStoreServer(Address address, base::Descriptor listener,
                                      base::Descriptor stop, int clients)
     : address_(std::move(address)), attendance_(clients), stop_(std::move(stop)) {
-  thread_ = base::start_background_thread([this, clients, socket = std::move(listener)]() mutable {
-    try {
-      ServerLoop(std::move(socket), address_, clients, attendance_).run(stop_);
-    } catch (const std::exception& error) {
-      // Its connections close with it: clients get `unavailable`.
-      base::log_error("the store at {} ended: {}", to_string(address_), error.what());
-    }
-  });
+  thread_ = base::start_background_thread(
+      "sluice-store", [this, clients, socket = std::move(listener)]() mutable {
+        try {
+          ServerLoop(std::move(socket), address_, clients, attendance_).run(stop_);
+        } catch (const std::exception& error) {
+          // Its connections close with it: clients get `unavailable`.
+          base::log_error("the store at {} ended: {}", to_string(address_), error.what());
+        }
+      });
 }
 
 SocketStoreServer::~SocketStoreServer() {

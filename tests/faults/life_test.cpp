@@ -3,9 +3,13 @@
 // Ranks that leave, and ranks that end while a communicator is made.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <ctime>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "faults/leaver.hpp"
 #include "faults/scene.hpp"
@@ -95,6 +99,60 @@ TEST_P(Life, DeathDuringCreate) {
       EXPECT_EQ(result.notes[2], "refused");
     }
   }
+}
+
+/// Stops the processes for a while, from a child that only makes system calls. Its process.
+pid_t stop_for_a_while(const std::vector<pid_t>& processes, milliseconds after,
+                       milliseconds length) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  const auto rest = [](milliseconds time) {
+    const timespec span{time.count() / 1000, time.count() % 1000 * 1'000'000};
+    ::nanosleep(&span, nullptr);
+  };
+  rest(after);
+  for (const pid_t process : processes) ::kill(process, SIGSTOP);
+  rest(length);
+  for (const pid_t process : processes) ::kill(process, SIGCONT);
+  ::_exit(0);
+}
+
+// As a job that is suspended: nobody was silent for longer than anybody else.
+TEST_P(Life, AJobThatStandsStillAsAWholeLosesNobody) {
+  const Terms terms{3, GetParam(), Layout::expert_major, false};
+  const support::RunResult result = support::run_as_processes(
+      3,
+      [&](World& world, Findings& findings) {
+        CommunicatorOptions options = options_of(terms);
+        options.deadline = seconds(2);
+        Result<Communicator> made = Communicator::create(world, shape_of(terms), options);
+        const auto all = world.all_gather(std::to_string(::getpid()));
+        if (!made || !all.ok()) return findings.add("no communicator, or no gather");
+        std::vector<pid_t> processes;
+        for (const std::string& one : *all) processes.push_back(std::stoi(one));
+        Member member(terms, *made, findings);
+        static_cast<void>(member.run(make_round(terms, 0)));
+        pid_t child = -1;
+        if (world.rank() == 0) {
+          child = stop_for_a_while(processes, milliseconds(1000), milliseconds(3500));
+        } else {
+          std::this_thread::sleep_for(milliseconds(1500));  // They compute; rank 0 waits.
+        }
+        for (int number = 1; number < 4; ++number) {
+          const RoundResult round = member.run(make_round(terms, number));
+          for (const RankSet& missing : {round.dispatch_missing, round.combine_missing}) {
+            if (!missing.empty()) findings.add("missing: " + text_of(missing));
+          }
+          if (number == 1 && child > 0 && round.longest_half < seconds(3)) {
+            findings.set_note("nothing was stopped");
+          }
+        }
+        if (child > 0) ::waitpid(child, nullptr, 0);
+        static_cast<void>(world.barrier());
+      },
+      options());
+  EXPECT_TRUE(result.failures.empty()) << result.text();
+  EXPECT_EQ(result.notes[0], "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Faults, Life, ::testing::Values(Mode::latency, Mode::throughput),

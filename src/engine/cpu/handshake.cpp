@@ -108,12 +108,16 @@ void await_flushed(Context& context, const Exchange& exchange, std::uint64_t epo
   if (context.relay == nullptr || context.relay->flushed(exchange.kind, epoch)) return;
   const std::int64_t start_ns = base::now_ns();
   memory::Sleeper sleeper(context.group->control(context.rank()).doorbell);
-  const base::Deadline deadline = base::Deadline::after(exchange.timeout);
-  const std::int64_t least_ns = 4 * context.relay->patience().count();
+  base::Standstill standstill(exchange.timeout);
+  base::Deadline deadline = base::Deadline::after(exchange.timeout);
+  base::Deadline settled = base::Deadline::after(4 * context.relay->patience());
   for (;;) {
     sleeper.prepare();
+    const std::int64_t uncounted_ns = standstill.look(base::now_ns());
+    deadline.put_off(uncounted_ns);
+    settled.put_off(uncounted_ns);
     if (context.relay->flushed(exchange.kind, epoch)) break;
-    if (deadline.expired() && base::now_ns() - start_ns > least_ns) {
+    if (deadline.expired() && settled.expired()) {
       base::log_error("rank {}: what {} {} has sent to other nodes is still being read",
                       context.rank(), name_of(exchange.kind), epoch);
       break;

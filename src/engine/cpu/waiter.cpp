@@ -47,6 +47,7 @@ Waiter::Waiter(bootstrap::Group& group, const Lanes& lanes, const protocol::Susp
       purpose_(purpose),
       wait_ns_(wait_ns),
       start_ns_(base::now_ns()),
+      standstill_(timeout),
       spins_(spins ? kSpins : 0) {}
 
 bool Waiter::gone(int peer) const noexcept {
@@ -79,15 +80,27 @@ bool Waiter::cut_off(int peer) const noexcept {
 }
 
 bool Waiter::overdue(int peer) noexcept {
-  if (!deadline_.expired()) return false;
+  if (deadline_.is_never()) return false;
+  const std::int64_t now_ns = base::now_ns();
+  if (const std::int64_t uncounted_ns = standstill_.look(now_ns); uncounted_ns > 0) {
+    put_off(uncounted_ns);
+  }
+  if (now_ns < deadline_.at_ns()) return false;
   if (!sleeper_) return true;  // Too short a wait to see signs of life.
   Watched& watched = watched_[static_cast<std::size_t>(peer)];
-  const std::int64_t now_ns = base::now_ns();
   if (now_ns < watched.due_ns) return false;
   const std::uint64_t beats = beats_of(peer);
   if (beats == watched.beats || watched.extensions >= group_.size() - 1) return true;
   watched = {now_ns + timeout_.count(), beats, watched.extensions + 1};
   return false;
+}
+
+void Waiter::put_off(std::int64_t by_ns) noexcept {
+  deadline_.put_off(by_ns);
+  if (!sleeper_) return;
+  for (int peer = 0; peer < group_.size(); ++peer) {
+    watched_[static_cast<std::size_t>(peer)].due_ns += by_ns;
+  }
 }
 
 void Waiter::prepare() noexcept {

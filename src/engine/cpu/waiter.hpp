@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/deadline.hpp"
+#include "base/standstill.hpp"
 #include "bootstrap/group.hpp"
 #include "engine/cpu/lanes.hpp"
 #include "memory/control_page.hpp"
@@ -29,7 +30,8 @@ struct WaitPurpose {
 ///
 /// A peer is overdue when `timeout` has passed without a sign of life from it. Ranks that wait, or
 /// end a half, beat: a living rank that is itself held up by a silent one is not given up with it,
-/// but gets another `timeout`, at most R - 1 times (docs/protocol.md, "One silent rank").
+/// but gets another `timeout`, at most R - 1 times (docs/protocol.md, "One silent rank"). Time in which the waiter itself
+/// stood still does not count.
 class Waiter {
  public:
   /// `wait_ns`: one counter per peer, to which the time until its arrival is added.
@@ -52,6 +54,7 @@ class Waiter {
     int extensions;
   };
 
+  void put_off(std::int64_t by_ns) noexcept;
   void start_watching() noexcept;
   std::uint64_t beats_of(int peer) const noexcept;
   bool has_left(int peer) const noexcept;
@@ -65,6 +68,7 @@ class Waiter {
   WaitPurpose purpose_;
   std::span<std::int64_t> wait_ns_;
   std::int64_t start_ns_;
+  base::Standstill standstill_;
   int pauses_ = 0;
   int spins_;
   std::optional<memory::Sleeper> sleeper_;  // Set once the wait is a long one.

@@ -15,7 +15,7 @@ constexpr std::uint64_t kNoMore = ~std::uint64_t{0};
 
 LaunchThread::LaunchThread(int device, std::function<Status(std::uint64_t number)> launch)
     : device_(device), launch_(std::move(launch)) {
-  thread_ = base::start_background_thread([this] { run(); });
+  thread_ = base::start_background_thread("sluice-launch", [this] { run(); });
 }
 
 LaunchThread::~LaunchThread() {

@@ -16,7 +16,7 @@ Watch::Watch(std::shared_ptr<bootstrap::Group> group, const relay::Relay* relay,
       relay_(relay),
       board_(board),
       heard_(static_cast<std::size_t>(group_->size())) {
-  thread_ = base::start_background_thread([this] { run(); });
+  thread_ = base::start_background_thread("sluice-watch", [this] { run(); });
 }
 
 Watch::~Watch() {

@@ -18,7 +18,7 @@ Receiver::Receiver(std::size_t waiting_max, bool alone, Poll poll)
     : poll_(std::move(poll)),
       alone_(alone),
       ring_(std::bit_ceil(std::max<std::size_t>(waiting_max, 1))) {
-  thread_ = base::start_background_thread([this] { run(); });
+  thread_ = base::start_background_thread("sluice-receive", [this] { run(); });
 }
 
 Receiver::~Receiver() {

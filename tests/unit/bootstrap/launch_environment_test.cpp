@@ -124,6 +124,15 @@ TEST(LaunchEnvironment, TorchrunOnSeveralHostsMeetsBesideTheMastersPort) {
             "tcp:127.0.0.1:29501/torchrun-job");
   auto ipv6 = with(with(kTorch, "LOCAL_WORLD_SIZE", "1"), "MASTER_ADDR", "fe80::1");
   EXPECT_EQ(read(ipv6).value().rendezvous, "tcp:[fe80::1]:29501/torchrun-job");
+  // Scripts of one's own, and launchers other than torchrun, often set only what PyTorch asks for.
+  Variables few = with(kTorch, "MASTER_ADDR", "first");
+  few.erase("LOCAL_WORLD_SIZE");
+  EXPECT_EQ(read(few).value().rendezvous, "tcp:first:29501/torchrun-job");
+  for (const char* here : {"localhost", "127.0.0.1", "::1"}) {
+    EXPECT_EQ(read(with(few, "MASTER_ADDR", here)).value().rendezvous,
+              read(kTorch).value().rendezvous)
+        << here;
+  }
   // Agents count restarts by themselves.
   EXPECT_EQ(read(with(ipv6, "TORCHELASTIC_RESTART_COUNT", "3")).value().rendezvous,
             read(ipv6).value().rendezvous);

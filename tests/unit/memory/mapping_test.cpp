@@ -51,16 +51,17 @@ TEST(MemoryFile, TwoMappingsSeeOneMemory) {
 }
 
 TEST(MemoryFile, CommittedMemoryIsTaken) {
-  constexpr std::size_t kBytes = 1 << 20;
-  auto lazy = create_memory_file(kBytes, false);
-  auto taken = create_memory_file(kBytes, true);
-  ASSERT_TRUE(lazy.ok() && taken.ok());
-  struct stat lazy_facts {};
-  struct stat taken_facts {};
-  ASSERT_EQ(::fstat(lazy->number(), &lazy_facts), 0);
-  ASSERT_EQ(::fstat(taken->number(), &taken_facts), 0);
-  EXPECT_EQ(lazy_facts.st_blocks, 0);
-  EXPECT_GE(taken_facts.st_blocks * 512, static_cast<long>(kBytes));
+  for (const std::size_t bytes : {std::size_t{1} << 20, (std::size_t{9} << 20) + page_bytes()}) {
+    auto lazy = create_memory_file(bytes, false);
+    auto taken = create_memory_file(bytes, true);
+    ASSERT_TRUE(lazy.ok() && taken.ok());
+    struct stat lazy_facts {};
+    struct stat taken_facts {};
+    ASSERT_EQ(::fstat(lazy->number(), &lazy_facts), 0);
+    ASSERT_EQ(::fstat(taken->number(), &taken_facts), 0);
+    EXPECT_EQ(lazy_facts.st_blocks, 0);
+    EXPECT_GE(taken_facts.st_blocks * 512, static_cast<long>(bytes));
+  }
 }
 
 TEST(MemoryFile, NothingIsLegal) {
