@@ -71,10 +71,14 @@ function(sluice_find_cuda problem)
   cmake_path(GET nvcc PARENT_PATH root)
   cmake_path(GET root PARENT_PATH root)
   set(target ${root}/targets/${CMAKE_SYSTEM_PROCESSOR}-linux)
+  set(server ${target})
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL aarch64)
+    set(server ${root}/targets/sbsa-linux)  # Of servers; the other one is of boards.
+  endif()
   find_path(SLUICE_CUDA_INCLUDE_DIR cuda_runtime_api.h
-    PATHS ${target}/include ${root}/include NO_DEFAULT_PATH)
+    PATHS ${target}/include ${server}/include ${root}/include NO_DEFAULT_PATH)
   find_file(SLUICE_CUDART_STATIC libcudart_static.a
-    PATHS ${target}/lib ${root}/lib64 ${root}/lib NO_DEFAULT_PATH)
+    PATHS ${target}/lib ${server}/lib ${root}/lib64 ${root}/lib NO_DEFAULT_PATH)
   mark_as_advanced(SLUICE_CUDA_INCLUDE_DIR SLUICE_CUDART_STATIC)
   if(NOT SLUICE_CUDA_INCLUDE_DIR OR NOT SLUICE_CUDART_STATIC)
     set(${problem} "${nvcc} has no cuda_runtime_api.h and libcudart_static.a beside it" PARENT_SCOPE)

@@ -48,7 +48,8 @@ void* aligned_place(std::size_t bytes) noexcept {
 // 4 KiB otherwise. Heard where the system's default is `madvise` (private memory) or `advise`
 // (shared memory); memory is then taken, when touched, by the huge page.
 void prefer_huge_pages(void* base, std::size_t bytes) noexcept {
-  if (bytes >= kHugePageBytes) (void)::madvise(base, bytes, MADV_HUGEPAGE);
+  // Where pages are larger, huge ones are of 32 MiB or more, as for ARM with 64 KiB: 512 MiB, and taken for a few rows.
+  if (bytes >= kHugePageBytes && page_bytes() == 4096) (void)::madvise(base, bytes, MADV_HUGEPAGE);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace sluice::memory {
 /// Bytes of one page of this machine, a power of two.
 std::size_t page_bytes() noexcept;
 
-/// Bytes of a huge page, where there are any. Mappings of at least as much start at a multiple of it.
+/// Bytes of a huge page, where there are any and others have 4096. Mappings of at least as much start at a multiple of it.
 inline constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
 /// What a mapping of `bytes` takes: whole pages. 0 stays 0; what would overflow becomes the largest

@@ -103,8 +103,8 @@ int LaneView::answered_tokens(std::size_t lane, int bank) const noexcept {
 std::uint32_t LaneView::missing() const noexcept {
   std::uint32_t missing = 0;
   for (Totals& totals : static_cast<Board*>(port_.board.get())->totals) {
-    // Pairs with the store in add_totals(), which need order nothing.
-    missing |= std::atomic_ref<std::uint32_t>(totals.missing).load(std::memory_order_relaxed);
+    // Pairs with the store in add_totals(), which need order nothing; but what is looked at next is looked at afterwards.
+    missing |= std::atomic_ref<std::uint32_t>(totals.missing).load(std::memory_order_acquire);
   }
   return missing;
 }
@@ -113,8 +113,8 @@ std::uint32_t LaneView::suspects() const noexcept {
   std::uint32_t suspects = 0;
   for (int peer = 0; peer < layout().shape().ranks; ++peer) {
     std::uint8_t& word = static_cast<Board*>(port_.board.get())->suspected[peer];
-    // Pairs with the store in look_up(), which is ordered by what is published after it.
-    if (std::atomic_ref<std::uint8_t>(word).load(std::memory_order_relaxed) != 0) {
+    // Pairs with the store in suspect(), which is ordered by what is published after it; here as above.
+    if (std::atomic_ref<std::uint8_t>(word).load(std::memory_order_acquire) != 0) {
       suspects |= 1U << peer;
     }
   }

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "memory/pages.hpp"
 #include "sluice/communicator.hpp"
 #include "support/sanitizers.hpp"
 
@@ -60,7 +61,7 @@ TEST(Sizes, AddUp) {
     }
     EXPECT_EQ(sum, entries["window"]) << one.name;
     EXPECT_EQ(entries["window"] % 4096, 0U) << one.name;
-    EXPECT_EQ(entries["registered memory"], (one.options.registered_bytes + 4095) / 4096 * 4096);
+    EXPECT_EQ(entries["registered memory"], memory::rounded_to_pages(one.options.registered_bytes));
   }
 }
 
