@@ -54,18 +54,6 @@ SocketAddress abstract_address(const std::string& name) {
   return result;
 }
 
-bool is_loopback(const SocketAddress& address) {
-  if (address.storage.ss_family == AF_INET) {
-    sockaddr_in four;
-    std::memcpy(&four, &address.storage, sizeof(four));
-    return ntohl(four.sin_addr.s_addr) >> 24 == 127;
-  }
-  if (address.storage.ss_family != AF_INET6) return false;
-  sockaddr_in6 six;
-  std::memcpy(&six, &address.storage, sizeof(six));
-  return IN6_IS_ADDR_LOOPBACK(&six.sin6_addr);
-}
-
 Result<std::vector<SocketAddress>> resolve(const Address& address, bool to_listen) {
   if (address.kind == Address::Kind::unix_abstract) {
     return std::vector<SocketAddress>{abstract_address(address.name)};
@@ -197,6 +185,22 @@ int poll_until(std::span<pollfd> entries, Deadline deadline) {
   }
 }
 
+bool is_loopback(std::string_view address) noexcept {
+  sa_family_t family = AF_UNSPEC;
+  if (address.size() < sizeof(family)) return false;
+  std::memcpy(&family, address.data(), sizeof(family));
+  if (family == AF_INET && address.size() >= sizeof(sockaddr_in)) {
+    sockaddr_in four;
+    std::memcpy(&four, address.data(), sizeof(four));
+    return ntohl(four.sin_addr.s_addr) >> 24 == 127;
+  }
+  if (family != AF_INET6 || address.size() < sizeof(sockaddr_in6)) return false;
+  sockaddr_in6 six;
+  std::memcpy(&six, address.data(), sizeof(six));
+  return IN6_IS_ADDR_LOOPBACK(&six.sin6_addr) ||
+         (IN6_IS_ADDR_V4MAPPED(&six.sin6_addr) && six.sin6_addr.s6_addr[12] == 127);
+}
+
 bool is_only_here(const std::string& host) {
   in6_addr number{};
   if (::inet_pton(AF_INET, host.c_str(), &number) == 1 ||
@@ -205,7 +209,9 @@ bool is_only_here(const std::string& host) {
     return false;
   }
   const auto addresses = resolve({Address::Kind::tcp, host, 0, {}}, false);
-  return addresses.ok() && std::all_of(addresses->begin(), addresses->end(), is_loopback);
+  return addresses.ok() && std::ranges::all_of(*addresses, [](const SocketAddress& one) {
+           return is_loopback({reinterpret_cast<const char*>(&one.storage), one.length});
+         });
 }
 
 Result<Descriptor> listen_at(const Address& address) {

@@ -21,6 +21,9 @@ namespace sluice::store {
 /// the deadline. Signals do not end it.
 int poll_until(std::span<pollfd> entries, base::Deadline deadline);
 
+/// Whether a socket's address (a sockaddr_in or sockaddr_in6, in its bytes; of others: no) is a loopback interface's.
+bool is_loopback(std::string_view address) noexcept;
+
 /// Whether a host's name, and no word for every host's own ("localhost"), leads nowhere but to this host itself, as Debian's
 /// /etc/hosts has it of the host's own (127.0.1.1): others know it by other addresses.
 bool is_only_here(const std::string& host);

@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "base/mutants.hpp"
+#include "base/standstill.hpp"
 #include "base/test_point.hpp"
 #include "engine/cpu/waiter.hpp"
 #include "protocol/epochs.hpp"

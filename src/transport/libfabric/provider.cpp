@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "store/socket.hpp"
 #include "transport/libfabric/nics.hpp"
 
 namespace sluice::transport {
@@ -80,20 +81,9 @@ bool keeps_order(const fi_info& info) noexcept {
 }  // namespace
 
 bool is_loopback(std::uint32_t format, std::string_view address) noexcept {
-  if (format != FI_SOCKADDR && format != FI_SOCKADDR_IN && format != FI_SOCKADDR_IN6) return false;
-  sa_family_t family = AF_UNSPEC;
-  if (address.size() < sizeof(family)) return false;
-  std::memcpy(&family, address.data(), sizeof(family));
-  if (family == AF_INET && address.size() >= sizeof(sockaddr_in)) {
-    sockaddr_in number;
-    std::memcpy(&number, address.data(), sizeof(number));
-    return ntohl(number.sin_addr.s_addr) >> 24 == 127;
-  }
-  if (family != AF_INET6 || address.size() < sizeof(sockaddr_in6)) return false;
-  sockaddr_in6 number;
-  std::memcpy(&number, address.data(), sizeof(number));
-  return IN6_IS_ADDR_LOOPBACK(&number.sin6_addr) ||
-         (IN6_IS_ADDR_V4MAPPED(&number.sin6_addr) && number.sin6_addr.s6_addr[12] == 127);
+  const bool of_sockets =
+      format == FI_SOCKADDR || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6;
+  return of_sockets && store::is_loopback(address);
 }
 
 namespace {

@@ -413,13 +413,19 @@ TEST(Libfabric, RefusesAnIntroductionThatIsCutShort) {
   EXPECT_EQ(joined->endpoints[0]->connect(1, whole + "x").code(), StatusCode::mismatch);
 }
 
+Result<std::unique_ptr<Endpoint>> open_at(const char* address, std::size_t rank, int ranks,
+                                          const char* loopback_network = "") {
+  LibfabricSettings settings;
+  settings.providers = {"tcp", "net"};
+  settings.address = address;
+  settings.loopback_network = loopback_network;
+  return open_libfabric(static_cast<int>(rank), ranks, settings);
+}
+
 TEST(Libfabric, RefusesPeersOfAnotherAddressFamily) {
   std::vector<std::unique_ptr<Endpoint>> endpoints;
   for (const char* address : {"127.0.0.1", "::1"}) {
-    LibfabricSettings settings;
-    settings.providers = {"tcp", "net"};
-    settings.address = address;
-    auto endpoint = open_libfabric(static_cast<int>(endpoints.size()), 2, settings);
+    auto endpoint = open_at(address, endpoints.size(), 2);
     if (!endpoint.ok()) GTEST_SKIP() << endpoint.status().to_string();
     endpoints.push_back(std::move(*endpoint));
   }
@@ -432,11 +438,7 @@ TEST(Libfabric, RefusesLoopbackAddressesOfOtherMachines) {
   for (const char* address : {"127.0.0.1", "::1"}) {
     std::vector<std::unique_ptr<Endpoint>> endpoints;
     for (const char* loopback : {"this", "that", "this", ""}) {
-      LibfabricSettings settings;
-      settings.providers = {"tcp", "net"};
-      settings.address = address;
-      settings.loopback_network = loopback;
-      auto endpoint = open_libfabric(static_cast<int>(endpoints.size()), 4, settings);
+      auto endpoint = open_at(address, endpoints.size(), 4, loopback);
       if (!endpoint.ok()) GTEST_SKIP() << endpoint.status().to_string();
       endpoints.push_back(std::move(*endpoint));
     }
